@@ -22,6 +22,7 @@ pub(crate) mod samples;
 pub(crate) mod under_way;
 
 use crate::{
+    common::program::Register,
     context::Context,
     probe::{
         counters::Counters,
@@ -82,6 +83,8 @@ pub(crate) struct Probe {
     pub(crate) sink: Sink,
     /// Whether hits are only counted.
     pub(crate) counts_only: bool,
+    /// The register whose span each hit ends, if that is all that its program does.
+    pub(crate) frees: Option<Register>,
     /// Whether it has no limits, and its entries count as hits.
     pub(crate) is_plain: bool,
     /// The table whose spans its programs end.

@@ -156,15 +156,11 @@ impl Table {
     /// handlers.
     pub(crate) fn end(&self, key: &[u64], latest_ns: u64) -> Option<Span> {
         let hash = self.hash(key, &[]);
-        let claimed = self.find_row(hash, key)?;
+        let claimed = self.find_row(hash, key, latest_ns)?;
         let span = Span {
             began_ns: claimed.place.get(TIME),
             value: claimed.place.get(SUM),
         };
-        if span.began_ns > latest_ns {
-            claimed.publish(hash);
-            return None;
-        }
         claimed.free();
         Some(span)
     }
@@ -246,13 +242,14 @@ impl Table {
         words.chunks_exact(self.stride.max(1)).map(Place)
     }
 
-    /// Claims the row of a span's key.
+    /// Claims the row of a key's span that began at `latest_ns` at the latest.
     #[inline(always)]
-    fn find_row(&self, hash: u64, key: &[u64]) -> Option<Claimed<'_>> {
+    fn find_row(&self, hash: u64, key: &[u64], latest_ns: u64) -> Option<Claimed<'_>> {
         let sets = self.shape.sets(hash).into_iter();
         for place in sets.flat_map(|first| self.set(first)) {
             let state = place.state();
-            if state & TAG == hash & TAG && place.has_words(key) {
+            let is_its = state & TAG == hash & TAG && place.has_words(key);
+            if is_its && place.get(TIME) <= latest_ns {
                 // The row holds that key unless it was given away since; `claim` fails then.
                 if let Some(claimed) = place.claim(state) {
                     return Some(claimed);

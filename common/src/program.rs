@@ -13,10 +13,12 @@
 mod check;
 mod guard;
 mod run;
+mod shortcut;
 
 pub use check::check;
 pub use guard::Guards;
 pub use run::{Machine, Outcome, Output};
+pub use shortcut::Shortcut;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Slots of a program.

@@ -7,21 +7,27 @@
 //! frozen + lost_full + turned_away + missed` holds for each probe and CPU.
 
 use crate::{
-    common::abi::PROBE_RETURN_ONLY,
+    common::{
+        abi::PROBE_RETURN_ONLY,
+        program::{Register, Shortcut}, //
+    },
     probe::{
         counters::{End, Here},
         deliver::Found,
         entry_values::PendingCall,
         hit::{Hit, Origin},
+        program::Program,
         Probe,
-        Role, //
+        Role,
+        Sink, //
     },
     sys::{
         self,
         returns,
         task::{Current, Mm},
         uprobe::{Ends, Hook, Regs, Verdict}, //
-    }, //
+    },
+    table::Table, //
 };
 
 impl Hook for Probe {
@@ -57,6 +63,9 @@ impl Hook for Probe {
             if program.rejects(regs, 0, Some(draw)) {
                 here.end(End::Rejected);
                 return Verdict::Ignore;
+            }
+            if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
+                return self.end_span(spans, regs, &current, here, register);
             }
         }
         self.entered(regs, &current, here, sequence as u32, call)
@@ -150,9 +159,57 @@ impl Probe {
                 hit.here.end(End::Rejected);
                 Verdict::Ignore
             }
-            Some(program) => self.run(program, hit, &mut 0),
+            Some(program) => match (program.shortcut(), &self.sink) {
+                (Some(Shortcut::Begins(register, index)), Sink::Span(_)) => {
+                    self.begin_span(program, hit, register, index)
+                }
+                _ => self.run(program, hit, &mut 0),
+            },
             None => self.deliver(hit, &Found::default()),
         }
+    }
+
+    /// Ends the span of a register, as the program would.
+    #[inline(never)]
+    fn end_span(
+        &self,
+        spans: &Table,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        register: Register,
+    ) -> Verdict {
+        let pid = self.context.session_owner.pid_of(current);
+        let key = regs.get(register).map(|block| [pid.into(), block]);
+        if key.is_some_and(|key| spans.end(&key, u64::MAX).is_some()) {
+            here.end(End::Aggregated);
+            return Verdict::Keep;
+        }
+        here.undecided();
+        here.end(End::Rejected);
+        Verdict::Ignore
+    }
+
+    /// Begins the span of a register with a value that the entry kept, as the program would.
+    #[inline(always)]
+    fn begin_span(
+        &self,
+        program: &Program,
+        hit: &Hit<'_>,
+        register: Register,
+        index: usize,
+    ) -> Verdict {
+        let value = hit.ended.and_then(|call| call.values.get(index));
+        let (Some(value), Some(block)) = (value, hit.regs.get(register)) else {
+            return self.run(program, hit, &mut 0);
+        };
+        let pid = hit.session_owner.pid_of(hit.current);
+        let found = Found {
+            key: &[pid.into(), block],
+            value: Some(value),
+            ..Found::default()
+        };
+        self.deliver(hit, &found)
     }
 
     /// Slow path: a probe with limits, a return-only probe, or a filter that needs a lookup.

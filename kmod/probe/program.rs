@@ -15,6 +15,7 @@ use crate::{
         Outcome,
         Output,
         Register,
+        Shortcut,
         Step,
         Summary,
         KEY_WORDS_MAX,
@@ -41,6 +42,7 @@ pub(crate) struct Program {
     data: KVVec<u8>,
     summary: Summary,
     guards: Guards,
+    shortcut: Option<Shortcut>,
 }
 
 impl Program {
@@ -48,17 +50,24 @@ impl Program {
     pub(crate) fn new(steps: KVVec<Step>, data: KVVec<u8>) -> Result<Self, (usize, Flaw)> {
         let checked = program::check(&steps, &data)?;
         let (summary, guards) = (checked.summary(), checked.guards());
+        let shortcut = checked.shortcut();
         Ok(Program {
             steps,
             data,
             summary,
             guards,
+            shortcut,
         })
     }
 
     /// What the program does.
     pub(crate) fn summary(&self) -> Summary {
         self.summary
+    }
+
+    /// What it comes to where its guards reject nothing.
+    pub(crate) fn shortcut(&self) -> Option<Shortcut> {
+        self.shortcut
     }
 
     /// Whether registers alone, and the random number of the hit where `draw` knows it, show that

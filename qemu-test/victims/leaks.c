@@ -123,7 +123,7 @@ static void chains(void)
 {
 	long blocks = 0, sum = 0;
 
-	for (int i = 0; i < 80; i++) {
+	for (int i = 0; i < 60; i++) {
 		size_t size = next(100);
 		void *block = NULL, *between;
 
@@ -157,7 +157,7 @@ static void chains(void)
 	told("leak_chain", blocks, sum);
 }
 
-enum { SLOTS = 64, HANDED = 500 };
+enum { SLOTS = 64, HANDED = 300 };
 static void *_Atomic slots[SLOTS];
 static _Atomic long thread_blocks, thread_bytes;
 

@@ -87,9 +87,14 @@ impl Guards {
         false
     }
 
-    /// Whether there are any.
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.guards.iter().flatten().count()
+    }
+
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        matches!(self.guards.first(), None | Some(None))
+        self.len() == 0
     }
 }
 

@@ -627,6 +627,57 @@ fn guards_are_read_off_comparisons() {
     assert!(!guards.reject(|_| Some(0), None::<fn() -> u64>));
 }
 
+/// Programs of malloc and free, and such that do a little more.
+#[test]
+fn programs_that_come_to_one_thing_have_a_shortcut() {
+    let context = |to, context: Context| step(Operation::Context, to, 0, 0, 0, context as u64);
+    let register = |to, register: Register| step(Operation::Register, to, 0, 0, register as i32, 0);
+    let require = |a| step(Operation::Require, 0, a, 0, 0, 0);
+    let key = |a| step(Operation::Key, 0, a, 0, 0, 0);
+    let end = |small| step(Operation::EndSpan, 2, 0, 0, small, 0);
+    let shortcut = |steps: &[Step]| check(steps, &[]).unwrap().shortcut();
+    let begins = [
+        register(0, Register::Rax),
+        require(0),
+        context(1, Context::Pid),
+        key(1),
+        key(0),
+        step(Operation::Kept, 3, 0, 0, 2, 0),
+        step(Operation::Value, 0, 3, 0, 0, 0),
+    ];
+    let wanted = Shortcut::Begins(Register::Rax, 2);
+    assert_eq!(shortcut(&begins), Some(wanted));
+    let free = |small| {
+        let first = [register(0, Register::Rdi), require(0)];
+        let rest = [
+            context(1, Context::Pid),
+            key(1),
+            key(0),
+            end(small),
+            require(2),
+        ];
+        [&first[..], &rest].concat()
+    };
+    assert_eq!(shortcut(&free(0)), Some(Shortcut::Ends(Register::Rdi)));
+    // Only spans older than the call; a key more; no requirement; one that no guard has.
+    let mut others = vec![
+        free(1),
+        begins[..5].to_vec(),
+        free(0)[..6].to_vec(),
+        begins.to_vec(),
+    ];
+    others.push([key_of_two(), free(0)].concat());
+    others[3].insert(0, step(Operation::Kept, 5, 0, 0, 0, 0));
+    others[3].insert(1, require(5));
+    for steps in others {
+        assert_eq!(shortcut(&steps), None, "{steps:?}");
+    }
+}
+
+fn key_of_two() -> Vec<Step> {
+    vec![constant(5, 2), step(Operation::Key, 0, 5, 0, 0, 0)]
+}
+
 /// The random number of each hit of a [`Fake`].
 fn drawn() -> u64 {
     100 + Context::Random as u64

@@ -23,6 +23,7 @@ use crate::{
             SINK_SPAN,
             SINK_TABLE, //
         },
+        program::Shortcut,
         table::Kind, //
     },
     context::Context,
@@ -132,6 +133,8 @@ impl Probes {
         prepare_stacks(context, request.flags)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
+        let is_counted = matches!(sink, Sink::Count) && request.flags & PROBE_FREEZES == 0;
+        let shortcut = at_entry.as_ref().and_then(|program| program.shortcut());
         let (counters, eligible) = allowed.counters()?;
         let report = match request.report_offset {
             0 => request.offset,
@@ -159,6 +162,12 @@ impl Probes {
                 && role == Role::Whole
                 && at_entry.is_none()
                 && limits.is_none(),
+            frees: match shortcut {
+                Some(Shortcut::Ends(register)) if is_counted && ends == Ends::Entry => {
+                    Some(register)
+                }
+                _ => None,
+            },
             at_entry,
             at_return,
             sink,

@@ -158,8 +158,11 @@ impl Table {
                 .chunks_exact(self.row_words)
                 .take(answer.count as usize)
             {
-                if let Some(row) = TableRow::parse(words) {
-                    merged.add(row);
+                match (TableRow::parse(words), self.kind) {
+                    // A key that ended and began again meanwhile may be read twice.
+                    (Some(row), TableKind::Spans) => merged.take_later(row),
+                    (Some(row), _) => merged.add(row),
+                    (None, _) => {}
                 }
             }
             next = answer.next;
@@ -196,6 +199,24 @@ struct Merged {
 }
 
 impl Merged {
+    /// Takes a span, in place of an older one of its key.
+    fn take_later(&mut self, row: TableRow) {
+        let key = (row.key.clone(), Vec::new(), 0);
+        match self.places.entry(key) {
+            Entry::Occupied(place) => {
+                if let Some(known) = self.rows.get_mut(*place.get()) {
+                    if known.time_ns < row.time_ns {
+                        *known = row;
+                    }
+                }
+            }
+            Entry::Vacant(place) => {
+                place.insert(self.rows.len());
+                self.rows.push(row);
+            }
+        }
+    }
+
     /// Adds a row to that of its key. Where a caller was found by its place on top of the stack
     /// it is the same as by a row, which was not there yet: the first one's words stay.
     fn add(&mut self, row: TableRow) {
@@ -279,6 +300,21 @@ mod tests {
         assert_eq!((first.least, first.greatest), (-4, 10));
         assert_eq!(first.buckets, [5, 0]);
         assert_eq!(second.count, 1);
+    }
+
+    #[test]
+    fn of_a_span_that_is_read_twice_the_later_one_is_taken() {
+        let mut merged = Merged::default();
+        for (sum, time_ns) in [(10, 5), (7, 9), (8, 6)] {
+            merged.take_later(TableRow {
+                time_ns,
+                ..row(1, 1, sum)
+            });
+        }
+        let [span] = merged.rows.as_slice() else {
+            panic!("one key");
+        };
+        assert_eq!((span.sum, span.time_ns), (7, 9));
     }
 
     proptest! {

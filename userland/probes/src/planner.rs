@@ -118,7 +118,7 @@ impl Planner<'_> {
             let function = spot.function.clone();
             let is_copy = several && spot.at_function && self.place.changes_arguments(&spot);
             match self.compile(spot) {
-                Ok(Ok(probe)) => self.found.probes.push(probe),
+                Ok(Ok(probe)) => self.found.probes.extend(probe),
                 Ok(Err(why)) => left_out.push((function, why)),
                 Err(why) if is_copy => copies.push((function, why)),
                 Err(why) => return Err(why),
@@ -265,8 +265,8 @@ impl Planner<'_> {
         spots.collect()
     }
 
-    /// The probe of a place, with its programs; or why it cannot be.
-    fn compile(&mut self, spot: Spot) -> anyhow::Result<Result<Probe, String>> {
+    /// The probe of a place, with its programs, if it needs one; or why it cannot be.
+    fn compile(&mut self, spot: Spot) -> anyhow::Result<Result<Option<Probe>, String>> {
         let (probe_query, place) = (self.probe_query, self.place);
         let scope = place.scope(&spot);
         if !scope.has_types() && probe_query.names_typed() {
@@ -303,6 +303,13 @@ impl Planner<'_> {
                 true => place.breakpoint(&spot, &compiled),
                 false => spot.offset,
             };
+        if exits
+            .iter()
+            .any(|exits| exits.handed_on.contains(&spot.offset))
+        {
+            // It is nothing but a jump to a function whose probe sees its calls.
+            return Ok(Ok(None));
+        }
         // At one instruction it is not known whether a call begins or ends first.
         let is_exit = |at| {
             exits
@@ -326,7 +333,7 @@ impl Planner<'_> {
             ));
         }
         self.found.keys = compiled.keys;
-        Ok(Ok(Probe {
+        Ok(Ok(Some(Probe {
             offset: spot.offset,
             breakpoint,
             semaphore,
@@ -337,7 +344,7 @@ impl Planner<'_> {
             exits,
             format: self.format(compiled.fields),
             function: spot.function,
-        }))
+        })))
     }
 
     /// The exits of the function at a spot, when its returns are seen there; or why they cannot

@@ -24,7 +24,7 @@ const FREED: &str = "freed=arg1";
 #[command(
     after_help = "Example:\n  nsprobe leak -c web --older-than 30s -t 60",
     after_long_help = "nsprobe finds the allocators of the target by their symbols (malloc and free of libc, \
-                  musl, jemalloc), and counts what they hand out and do not get back, from its start \
+                  jemalloc), and counts what they hand out and do not get back, from its start \
                   on, by the stack that allocated it. Each malloc and each free costs traps: expect a \
                   program that does little else to run many times slower.\n\n\
                   Examples:\n  \
@@ -97,8 +97,10 @@ impl LeakArguments {
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
         options.max_probes = FUNCTIONS_MAX;
-        let allocates = self.alloc.iter().map(|text| with_fields(text, ALLOCATED));
-        let frees = self.free.iter().map(|text| with_fields(text, FREED));
+        let allocates = self.alloc.iter();
+        let allocates = allocates.map(|text| with_fields(text, ALLOCATED, ("--alloc", "block")));
+        let frees = self.free.iter();
+        let frees = frees.map(|text| with_fields(text, FREED, ("--free", "freed")));
         options.probes = allocates.chain(frees).collect::<Result<_, _>>()?;
         Ok(LeakPlan {
             options,
@@ -124,9 +126,9 @@ fn sample_bytes(text: &str) -> Result<u64, String> {
 /// Refuses what would show blocks as leaks that are not.
 fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
     let tasks = &options.tasks;
-    if options.who == TargetSpec::Host && tasks.cgroup.is_none() {
+    if options.who == TargetSpec::Host {
         return Err(raw(
-            "leak needs a target: -c NAME, -p PID or -- COMMAND (each malloc and free of the whole \
+            "leak needs a target: -c NAME (also a control group's path), -p PID or -- COMMAND (each malloc and free of the whole \
              machine would trap)",
         ));
     }
@@ -143,12 +145,22 @@ fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
     }
 }
 
-/// A spec, with these fields if it has none.
-fn with_fields(text: &str, fields: &str) -> Result<ProbeSpec, clap::Error> {
+/// A spec, with these fields if it has none; an option needs one of its own.
+fn with_fields(
+    text: &str,
+    fields: &str,
+    (option, needed): (&str, &str),
+) -> Result<ProbeSpec, clap::Error> {
     let mut parsed: ProbeSpec = spec(text)?;
     if parsed.spec.fields.is_empty() {
         let fields = Field::parse_list(fields);
         parsed.spec.fields = fields.map_err(|error| raw(&error.message))?;
+    }
+    let mut given = parsed.spec.fields.iter();
+    if !given.any(|field| field.name == needed) {
+        return Err(raw(&format!(
+            "{option} {text}: the field {needed}= is missing"
+        )));
     }
     Ok(parsed)
 }

@@ -19,6 +19,7 @@ use nsprobe_symbolize::{counted, Binary};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,8 @@ use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// Name of the dynamic linker, which maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
+/// Name of the C library.
+const LIBC: &str = "libc.so.6";
 /// Most files of a command that are looked at before it begins.
 const COMMAND_FILES_MAX: usize = 256;
 
@@ -187,13 +190,21 @@ impl Target {
             Target::Host | Target::Group(_) => Ok(Opened::default()),
             Target::Command(program) => {
                 let preloaded = self.preloaded(program);
+                let mut paths = self.will_map();
+                // A script: its interpreter, and what that starts, map libc.
+                if !is_elf(&program.path) {
+                    paths = self.search(LIBC).into_iter().collect();
+                    paths.extend(preloaded.iter().cloned());
+                }
                 let is_meant = |path: &PathBuf| {
                     *path == program.path || may_allocate(path) || preloaded.contains(path)
                 };
-                let paths = self.will_map().into_iter().filter(is_meant);
                 let mut opened = Opened::default();
-                for path in paths {
-                    opened.files.push(open_here(&path)?);
+                for path in paths.into_iter().filter(is_meant) {
+                    match open_here(&path) {
+                        Ok(file) => opened.files.push(file),
+                        Err(error) => opened.notes.push(error.to_string()),
+                    }
                 }
                 Ok(opened)
             }
@@ -285,6 +296,13 @@ impl Target {
             Target::Command(program) => format!("command {}", program.path.display()),
         }
     }
+}
+
+/// Whether a file begins as those of programs do.
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let file = File::open(path);
+    file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == *b"\x7fELF"
 }
 
 /// The filter for a container that shares the pid namespace of others, and has no control group.

@@ -5,7 +5,7 @@
 mod blocks;
 mod unprobed;
 
-use crate::args::LeakPlan;
+use crate::args::{LeakPlan, TargetSpec};
 use crate::attach::probes::allocators;
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
@@ -99,6 +99,12 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         let table = table.insert(session.table(&spec)?);
         Ok(Sinks::Spans(table.id()))
     })?;
+    // A block of an earlier moment may have been freed before `free` was probed. A command begins
+    // when all is there.
+    let since_ns = match options.who {
+        TargetSpec::Command(_) => 0,
+        _ => Reader::now(),
+    };
     let Some(table) = table else {
         anyhow::bail!("there is no table");
     };
@@ -113,7 +119,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let mut leaks = Leaks {
         plan,
         table,
-        blocks: Blocks::new(plan.older_than, plan.sample),
+        blocks: Blocks::new(since_ns, plan.older_than, plan.sample),
         dropped: Instant::now(),
         unprobed,
         live: Live::new(names, false),
@@ -170,7 +176,8 @@ impl Leaks<'_> {
             if let (Some(at), Some(interval)) = (next, self.plan.interval) {
                 if Instant::now() >= at {
                     next = Some(at + interval);
-                    self.look(run, "interval")?;
+                    let rows = self.rows(run)?;
+                    self.look(run, &rows, "interval")?;
                 }
             }
             Ok(Pace::Wait)
@@ -206,7 +213,12 @@ impl Leaks<'_> {
 
     /// The blocks of processes that run; those of others are dropped from the table.
     fn rows(&mut self, run: &Run<'_>) -> anyhow::Result<Rows> {
-        let mut rows = run.session.rows(&self.table)?;
+        let rows = run.session.rows(&self.table)?;
+        self.without_ended(run, rows)
+    }
+
+    /// These rows without those of processes that have ended.
+    fn without_ended(&mut self, run: &Run<'_>, mut rows: Rows) -> anyhow::Result<Rows> {
         if self.blocks.has_ended() {
             let mut lookup = self.live.of(&run.session);
             let ended = self.blocks.take_ended(&mut rows, |id| lookup.stack(id));
@@ -216,11 +228,10 @@ impl Leaks<'_> {
     }
 
     /// Prints what is allocated now.
-    fn look(&mut self, run: &Run<'_>, of: &'static str) -> anyhow::Result<()> {
-        let rows = self.rows(run)?;
+    fn look(&mut self, run: &Run<'_>, rows: &Rows, of: &'static str) -> anyhow::Result<()> {
         let mut lookup = self.live.of(&run.session);
         let stack = |id| lookup.stack(id);
-        let mut look = self.blocks.look(&rows, Reader::now(), stack);
+        let mut look = self.blocks.look(rows, Reader::now(), stack);
         let probes = summary::probes(&run.session, &run.labels)?;
         look.unknown_frees = frees(run, &probes).iter().map(|free| free.1).sum();
         self.printer
@@ -237,13 +248,16 @@ impl Leaks<'_> {
 
     /// Detaches, prints what is allocated, and sums up.
     fn end(&mut self, mut run: Run<'_>, ended_by: String) -> anyhow::Result<ExitCode> {
+        // Probes are not detached all at once: frees would be missing.
+        let rows = run.session.rows(&self.table)?;
         run.detach()?;
         let elapsed = run.begun.elapsed();
         self.live.names.at_end();
         self.records(&mut run, u64::MAX)?;
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
-        let printed = self.look(&run, "total");
+        let rows = self.without_ended(&run, rows)?;
+        let printed = self.look(&run, &rows, "total");
         let mut probes = summary::probes(&run.session, &run.labels)?;
         let mut unknown = 0;
         for (index, frees) in frees(&run, &probes) {
@@ -276,6 +290,11 @@ impl Leaks<'_> {
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;
+        if summary.task_total().lost > 0 {
+            self.plan.options.note(
+                "where the end of a process was lost, its blocks are shown as those of one that runs",
+            );
+        }
         let code = summary.tell(self.plan.options.detail(), failure)?;
         printed.map(|()| code)
     }

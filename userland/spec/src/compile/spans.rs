@@ -17,9 +17,12 @@ impl Compiler<'_> {
     pub(super) fn spans(&mut self, spec: &Spec, sample: u64) -> Result<Option<(Value, Span)>> {
         let [block, bytes, freed] = fields(spec)?;
         if let Some(freed) = freed {
+            let (before_call, counts) = (self.end == End::Return, block.is_none());
+            if counts {
+                let address = self.number(freed)?;
+                self.require(&address, freed)?;
+            }
             self.key_of(freed)?;
-            let before_call = self.end == End::Return;
-            let counts = block.is_none();
             self.steps.end_span(before_call, counts, &freed.span);
         }
         let Some((block, bytes)) = block.zip(bytes) else {

@@ -387,7 +387,7 @@ fn allocations_begin_spans_and_frees_end_them() {
     };
     let malloc = done("f%return(block=%rax, bytes=entry(%rdi))");
     assert_eq!(malloc, [Done::Require, Done::Key, Done::Key, Done::Value]);
-    let free = done("f(freed=%rdi) if %rdi != 0");
+    let free = done("f(freed=%rdi)");
     let ends = [
         Done::Require,
         Done::Key,

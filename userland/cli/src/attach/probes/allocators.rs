@@ -8,16 +8,33 @@ use nsprobe_symbolize::escaped;
 use std::path::Path;
 
 /// A file with these functions is an allocator.
-pub(super) const NEEDED: [&str; 2] = ["malloc", "free"];
+const NEEDED: [&str; 2] = ["malloc", "free"];
 /// What stands before the names of C in programs that jemalloc is linked into.
 const PREFIXES: [&str; 2] = ["", "je_"];
 /// Names of files that allocators are in, by their beginning.
-const LIBRARIES: [&str; 4] = ["libc.so", "libc-2.", "libc.musl", "ld-musl"];
+const LIBRARIES: [&str; 2] = ["libc.so", "libc-2."];
+
+/// Functions that a file has all of, as far as they are needed, or none of.
+pub(super) struct Family {
+    /// Without these the others are not looked for.
+    pub(super) needed: Vec<AllocatorFunction>,
+    pub(super) others: Vec<AllocatorFunction>,
+}
+
+impl Family {
+    /// All functions; with each, whether the others need it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (bool, &AllocatorFunction)> {
+        let needed = self.needed.iter().map(|function| (true, function));
+        needed.chain(self.others.iter().map(|function| (false, function)))
+    }
+}
 
 /// A function of an allocator.
 pub(super) struct AllocatorFunction {
     pub(super) spec: ProbeSpec,
     pub(super) name: String,
+    /// None of it is probed: it only tells what the file is.
+    pub(super) is_mark: bool,
     /// Without it, what is shown would be wrong and not only less.
     pub(super) is_needed: bool,
 }
@@ -30,12 +47,13 @@ const BY_POINTER: &str = "%return(block=*(u64 *)entry(%rdi), bytes=entry(%rdx)) 
 /// A call that fails leaves the old block as it is, and one for no bytes may give it back.
 const MOVED: &str =
     "%return(freed=entry(%rdi), block=%rax, bytes=entry(%rsi)) if %rax != 0 || entry(%rsi) == 0";
-const FREED: &str = "(freed=%rdi) if %rdi != 0";
+const FREED: &str = "(freed=%rdi)";
 /// At the return: most of these call `free`, which then has ended the span.
-const FREED_WITHIN: &str = "%return(freed=entry(%rdi)) if entry(%rdi) != 0";
+const FREED_WITHIN: &str = "%return(freed=entry(%rdi))";
 
-/// The functions of C. `reallocarray` calls `realloc`, `strdup` and the like call `malloc`.
-const C: [(&str, &str); 9] = [
+/// The functions of C, of libraries and of jemalloc. `reallocarray` calls `realloc`, `strdup` and
+/// the like call `malloc`.
+const C: [(&str, &str); 15] = [
     ("malloc", SIZE_FIRST),
     ("calloc", COUNT_AND_SIZE),
     ("realloc", MOVED),
@@ -45,17 +63,21 @@ const C: [(&str, &str); 9] = [
     ("valloc", SIZE_FIRST),
     ("pvalloc", SIZE_FIRST),
     ("free", FREED),
+    ("free_sized", FREED),
+    ("free_aligned_sized", FREED),
+    ("mallocx", SIZE_FIRST),
+    ("rallocx", MOVED),
+    ("dallocx", FREED),
+    ("sdallocx", FREED),
 ];
-/// The operators of C++, where the allocator itself has them.
-const CXX: [(&str, &str); 20] = [
+/// A function that jemalloc alone has.
+const OF_JEMALLOC: &str = "mallctl";
+/// The operators of C++ in jemalloc. Others call functions of C, and so do those of it that align.
+const CXX: [(&str, &str); 16] = [
     ("_Znwm", SIZE_FIRST),
     ("_Znam", SIZE_FIRST),
     ("_ZnwmRKSt9nothrow_t", SIZE_FIRST),
     ("_ZnamRKSt9nothrow_t", SIZE_FIRST),
-    ("_ZnwmSt11align_val_t", SIZE_FIRST),
-    ("_ZnamSt11align_val_t", SIZE_FIRST),
-    ("_ZnwmSt11align_val_tRKSt9nothrow_t", SIZE_FIRST),
-    ("_ZnamSt11align_val_tRKSt9nothrow_t", SIZE_FIRST),
     ("_ZdlPv", FREED_WITHIN),
     ("_ZdaPv", FREED_WITHIN),
     ("_ZdlPvRKSt9nothrow_t", FREED_WITHIN),
@@ -84,32 +106,42 @@ pub(crate) fn names() -> Vec<String> {
         .collect()
 }
 
-/// The functions that a file may have; in each list those that make it an allocator come first.
-pub(super) fn functions() -> anyhow::Result<Vec<Vec<AllocatorFunction>>> {
-    let lists = PREFIXES.map(|prefix| {
-        let c = C
+/// The families of functions that a file may have.
+pub(super) fn families() -> anyhow::Result<Vec<Family>> {
+    let function = |name: String, how: &str, is_mark: bool| {
+        let spec = format!("allocator:{name}{how}");
+        let spec: ProbeSpec = spec.parse().with_context(|| name.clone())?;
+        Ok(AllocatorFunction {
+            is_needed: is_mark
+                || how.contains("freed")
+                || ["malloc", "je_malloc"].contains(&&*name),
+            spec,
+            name,
+            is_mark,
+        })
+    };
+    let mut families = Vec::new();
+    for prefix in PREFIXES {
+        let all = C
             .iter()
-            .map(move |(name, how)| (format!("{prefix}{name}"), *how));
-        let cxx = CXX.iter().filter(|_| prefix.is_empty());
-        let cxx = cxx.map(|(name, how)| ((*name).to_owned(), *how));
-        let needed: Vec<String> = NEEDED
-            .iter()
-            .map(|name| format!("{prefix}{name}"))
-            .collect();
-        let mut all: Vec<(String, &str)> = c.chain(cxx).collect();
-        all.sort_by_key(|(name, _)| !needed.contains(name));
-        let function = |(name, how): (String, &str)| {
-            let spec = format!("allocator:{name}{how}");
-            let spec: ProbeSpec = spec.parse().with_context(|| name.clone())?;
-            Ok(AllocatorFunction {
-                is_needed: how.contains("freed") || needed.contains(&name),
-                spec,
-                name,
-            })
+            .map(|(name, how)| function(format!("{prefix}{name}"), how, false));
+        let all: Vec<AllocatorFunction> = all.collect::<anyhow::Result<_>>()?;
+        let is_needed = |one: &AllocatorFunction| {
+            NEEDED
+                .iter()
+                .any(|name| one.name.strip_prefix(prefix) == Some(name))
         };
-        all.into_iter().map(function).collect()
+        let (needed, others) = all.into_iter().partition(is_needed);
+        families.push(Family { needed, others });
+    }
+    let cxx = CXX
+        .iter()
+        .map(|(name, how)| function((*name).to_owned(), how, false));
+    families.push(Family {
+        needed: vec![function(OF_JEMALLOC.to_owned(), FREED, true)?],
+        others: cxx.collect::<anyhow::Result<_>>()?,
     });
-    lists.into_iter().collect()
+    Ok(families)
 }
 
 /// Fails where a target has no allocator.
@@ -131,21 +163,37 @@ mod tests {
 
     #[test]
     fn all_functions_are_specs() {
-        let lists = functions().unwrap();
-        let names =
-            |at: usize| -> Vec<&str> { lists[at].iter().map(|function| &*function.name).collect() };
-        assert_eq!(names(0)[..2], ["malloc", "free"]);
-        assert_eq!(names(1)[..2], ["je_malloc", "je_free"]);
-        assert_eq!((names(0).len(), names(1).len()), (29, 9));
-        let needed = lists[0].iter().filter(|function| function.is_needed);
-        assert_eq!(needed.count(), 3 + 12);
+        let families = families().unwrap();
+        let names = |of: &[AllocatorFunction]| -> Vec<String> {
+            of.iter().map(|function| function.name.clone()).collect()
+        };
+        let [c, prefixed, cxx] = &families[..] else {
+            panic!("{}", families.len());
+        };
+        assert_eq!(names(&c.needed), ["malloc", "free"]);
+        assert_eq!(names(&prefixed.needed), ["je_malloc", "je_free"]);
+        assert_eq!((c.others.len(), prefixed.others.len()), (13, 13));
+        assert_eq!(
+            (names(&cxx.needed), cxx.others.len()),
+            (vec!["mallctl".to_owned()], 16)
+        );
+        let needed = c.others.iter().filter(|function| function.is_needed);
+        let names: Vec<&str> = needed.map(|function| &*function.name).collect();
+        let wanted = [
+            "realloc",
+            "free_sized",
+            "free_aligned_sized",
+            "rallocx",
+            "dallocx",
+            "sdallocx",
+        ];
+        assert_eq!(names, wanted);
     }
 
     #[test]
     fn libraries_are_known_by_name() {
         for (path, may) in [
             ("/usr/lib/x86_64-linux-gnu/libc.so.6", true),
-            ("/lib/ld-musl-x86_64.so.1", true),
             ("/opt/libjemalloc.so.2", true),
             ("/usr/lib/libcrypto.so.3", false),
         ] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plans the probes: each file once, and each place once.
 
-use super::allocators::{self, AllocatorFunction};
+use super::allocators::{self, Family};
 use super::options::CompileOptions;
 use super::parsed::Parsed;
 use super::planned::{Planned, PlannedProbe};
@@ -57,21 +57,30 @@ impl Planned {
         let mut planner = Planner::new(target, target.reach(), *compile);
         let opened = target.may_allocate(&planner.mapped(device)?)?;
         planner.planned.notes.extend(opened.notes);
-        let (lists, mut found, mut names) = (allocators::functions()?, Vec::new(), Vec::new());
+        let families = allocators::families()?;
+        let (mut found, mut looked_at) = (Vec::new(), Vec::new());
         for file in opened.files {
             let id = file_id(device, &file)?;
             let path = file.path.display().to_string();
-            let index = planner.add_file(file, id)?;
-            let name = planner.name_of(index);
-            for functions in &lists {
-                if planner.add_allocator(index, functions)? && !found.contains(&name) {
-                    found.push(name.clone());
+            let index = match planner.add_file(file, id) {
+                Ok(index) => index,
+                // A script, or a text for the linker.
+                Err(error) => {
+                    let note = format!("no allocator is looked for in {path}: {error:#}");
+                    planner.planned.notes.push(note);
+                    continue;
+                }
+            };
+            for family in &families {
+                let name = planner.name_of(index);
+                if planner.add_allocator(index, family)? && !found.contains(&name) {
+                    found.push(name);
                 }
             }
-            names.push(path);
+            looked_at.push(path);
         }
         if found.is_empty() {
-            allocators::none_found(&names)?;
+            allocators::none_found(&looked_at)?;
         }
         let note = format!("allocator: {}", found.join(", "));
         planner.planned.notes.push(note);
@@ -227,25 +236,21 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Adds those of an allocator's functions that a file names itself; returns whether it is an
-    /// allocator.
-    fn add_allocator(
-        &mut self,
-        index: usize,
-        functions: &[AllocatorFunction],
-    ) -> anyhow::Result<bool> {
+    /// Adds a family of an allocator's functions, as far as a file names them itself; returns
+    /// whether it does.
+    fn add_allocator(&mut self, index: usize, family: &Family) -> anyhow::Result<bool> {
         let files = (self.planned.files.get(index), self.parsed.get(index));
         let (Some(file), Some(parsed)) = files else {
             return Ok(false);
         };
         let (path, name) = (file.path.display().to_string(), self.name_of(index));
         let mut all = Vec::new();
-        for (number, function) in functions.iter().enumerate() {
+        for (is_needed, function) in family.all() {
             let query = self.compile.probe_query(&function.spec, path.clone());
             match parsed.named(&query)? {
-                // Those without which it is none come first.
-                None if number < allocators::NEEDED.len() => return Ok(false),
+                None if is_needed => return Ok(false),
                 None => {}
+                Some(_) if function.is_mark => {}
                 Some(Ok(found)) => all.push(found),
                 Some(Err(why)) if function.is_needed => {
                     let why = refusal(&function.spec, why);

@@ -16,6 +16,8 @@ type Sums = HashMap<StackKey, (Amount, Duration)>;
 /// What is remembered from look to look.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
+    /// Blocks from before this time are not shown: not all functions were probed yet.
+    since_ns: u64,
     /// Blocks that are not older are left out.
     older_than: Duration,
     /// Bytes of which one is sampled; zero for all.
@@ -25,13 +27,16 @@ pub(super) struct Blocks {
     ended: BTreeMap<u64, u64>,
     /// What these had allocated.
     of_ended: Sums,
+    of_ended_before: Sums,
     before: Sums,
 }
 
 impl Blocks {
-    /// Takes blocks that are older than this, of which one in `sample` bytes is in the table.
-    pub(super) fn new(older_than: Duration, sample: u64) -> Blocks {
+    /// Takes blocks since a time that are older than a duration, of which one in `sample` bytes is
+    /// in the table.
+    pub(super) fn new(since_ns: u64, older_than: Duration, sample: u64) -> Blocks {
         Blocks {
+            since_ns,
             older_than,
             sample,
             ..Blocks::default()
@@ -70,8 +75,8 @@ impl Blocks {
         !self.ended.is_empty()
     }
 
-    fn filter(&self) -> (Duration, u64) {
-        (self.older_than, self.sample)
+    fn filter(&self) -> (u64, Duration, u64) {
+        (self.since_ns, self.older_than, self.sample)
     }
 
     /// Adds up the blocks that are allocated at `now_ns`, of processes that run.
@@ -88,26 +93,27 @@ impl Blocks {
         let look = Look {
             growth: sum(&running).less(sum(&self.before)),
             running: leaks(&running, &self.before),
-            ended: leaks(&self.of_ended, &Sums::new()),
+            ended: leaks(&self.of_ended, &self.of_ended_before),
             turned_away: rows.turned_away,
             is_sampled: self.sample != 0,
             unknown_frees: 0,
         };
         self.before = running;
+        self.of_ended_before = self.of_ended.clone();
         look
     }
 }
 
 /// Adds a block, as it was at `at_ns`.
 fn add(
-    (older_than, sample): (Duration, u64),
+    (since_ns, older_than, sample): (u64, Duration, u64),
     sums: &mut Sums,
     row: &TableRow,
     at_ns: u64,
     stack: &mut impl FnMut(u32) -> Option<Rc<[u64]>>,
 ) {
     let age = Duration::from_nanos(at_ns.saturating_sub(row.time_ns));
-    if age < older_than {
+    if age < older_than || row.time_ns < since_ns {
         return;
     }
     // A block whose stack found no room has no frames.
@@ -172,7 +178,7 @@ mod tests {
     fn blocks_are_added_up_by_stack_and_age() {
         // Two numbers may stand for one stack.
         let stack = |id: u32| (id != 0).then(|| Rc::from(vec![u64::from(id % 10)]));
-        let mut blocks = Blocks::new(Duration::from_nanos(200), 0);
+        let mut blocks = Blocks::new(0, Duration::from_nanos(200), 0);
         let first = [(1, 10, 100), (11, 30, 50), (2, 5, 900)];
         let first = first.map(|(stack, bytes, time_ns)| block(7, stack, bytes, time_ns));
         let look = blocks.look(&rows(first.into()), 1000, stack);
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn blocks_of_a_process_that_ended_are_apart_from_its_successor() {
         let stack = |_: u32| None;
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(300, Duration::ZERO, 0);
         let level = |pid| TaskLevel {
             pid,
             ..TaskLevel::default()
@@ -211,7 +217,10 @@ mod tests {
         blocks.note(&task(TASK_EXEC, 0), &[level(8)]);
         // One of its threads.
         blocks.note(&task(TASK_EXIT, 0), &[level(9)]);
-        let all = [7, 8, 9].map(|pid| [block(pid, 1, 10, 400), block(pid, 1, 1, 600)]);
+        let all = [7, 8, 9].map(|pid| {
+            let early = block(pid, 1, 100, 200);
+            [early, block(pid, 1, 10, 400), block(pid, 1, 1, 600)]
+        });
         let mut rows = rows(all.concat());
         let ended = blocks.take_ended(&mut rows, stack);
         assert_eq!(ended, BTreeMap::from([(7, 500), (8, 500)]));
@@ -228,7 +237,7 @@ mod tests {
     #[test]
     fn sampled_blocks_stand_for_others() {
         let stack = |_: u32| None;
-        let mut blocks = Blocks::new(Duration::ZERO, 1000);
+        let mut blocks = Blocks::new(0, Duration::ZERO, 1000);
         // One in four, and one of which all are taken.
         let rows = rows(vec![block(7, 1, 250, 100), block(7, 1, 4000, 100)]);
         let look = blocks.look(&rows, 1000, stack);
