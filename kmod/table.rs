@@ -129,14 +129,14 @@ impl Table {
     /// Begins a span; returns false if there is no row for it. Runs in handlers.
     pub(crate) fn begin(&self, key: &Key<'_>, now_ns: u64, tid: u32, value: u64) -> bool {
         let hash = self.hash(key.words, &[]);
-        let found = self.find(hash, key.words);
-        let claimed = match found.row {
-            Some(claimed) => {
+        let claimed = match self.scan(hash, |place| place.has_words(key.words)) {
+            Scan::Row(place, state) => place.claim(state).inspect(|_| {
                 self.replaced.fetch_add(1, Relaxed);
-                Some(claimed)
-            }
-            None => found.free.or_else(|| self.claim_free(hash)),
+            }),
+            Scan::Free(place, state) => place.claim(state),
+            Scan::Full => None,
         };
+        let claimed = claimed.or_else(|| self.claim_free(hash));
         let Some(claimed) = claimed else {
             self.turned_away.fetch_add(1, Relaxed);
             return false;
@@ -209,24 +209,15 @@ impl Table {
         Some(Place(words))
     }
 
-    /// The places where a key of this hash may be.
-    fn places(&self, hash: u64) -> impl Iterator<Item = Place<'_>> {
-        self.shape
-            .sets(hash)
-            .into_iter()
-            .flat_map(move |set| (0..WAYS).filter_map(move |way| self.place(set.wrapping_add(way))))
-    }
-
     /// Finds the row of a key, or makes it.
     fn find_or_make(&self, key: &Key<'_>) -> Option<Place<'_>> {
         let hash = self.hash(key.words, key.stack);
-        let found = self
-            .places(hash)
-            .find(|place| place.tag() == hash & TAG && place.has_key(&self.shape, key));
-        if found.is_some() {
-            return found;
-        }
-        let claimed = self.claim_free(hash)?;
+        let claimed = match self.scan(hash, |place| place.has_key(&self.shape, key)) {
+            Scan::Row(place, _) => return Some(place),
+            Scan::Free(place, state) => place.claim(state),
+            Scan::Full => None,
+        };
+        let claimed = claimed.or_else(|| self.claim_free(hash))?;
         let place = claimed.place;
         place.set_key(&self.shape, key);
         claimed.publish(hash);
@@ -259,62 +250,37 @@ impl Table {
         None
     }
 
-    /// Claims the row of a span's key, else a free one of the emptier set.
-    fn find(&self, hash: u64, key: &[u64]) -> Found<'_> {
-        let mut emptier: (usize, Option<(Place<'_>, u64)>) = (0, None);
+    /// Looks through the sets of a hash for the row that is its key's.
+    #[inline(always)]
+    fn scan(&self, hash: u64, is_its: impl Fn(Place<'_>) -> bool) -> Scan<'_> {
+        let mut emptier = (0, Scan::Full);
         for first in self.shape.sets(hash) {
-            let (mut count, mut free) = (0usize, None);
+            let (mut count, mut free) = (0usize, Scan::Full);
             for place in self.set(first) {
                 let state = place.state();
                 if state & TAG == FREE {
                     count = count.wrapping_add(1);
-                    free = Some((place, state));
-                } else if state & TAG == hash & TAG && place.has_words(key) {
-                    if let Some(row) = place.claim(state) {
-                        return Found {
-                            row: Some(row),
-                            free: None,
-                        };
-                    }
+                    free = Scan::Free(place, state);
+                } else if state & TAG == hash & TAG && is_its(place) {
+                    return Scan::Row(place, state);
                 }
             }
             if count > emptier.0 {
                 emptier = (count, free);
             }
         }
-        Found {
-            row: None,
-            free: emptier.1.and_then(|(place, state)| place.claim(state)),
-        }
+        emptier.1
     }
 
-    /// Claims a free row, from the emptier set.
+    /// Claims any free row, after others have claimed what `scan` found.
+    #[cold]
     fn claim_free(&self, hash: u64) -> Option<Claimed<'_>> {
-        let [first, second] = self.shape.sets(hash);
-        let free = |set: usize| {
-            (0..WAYS).fold(0usize, |free, way| {
-                let place = self.place(set.wrapping_add(way));
-                let is_free = place.is_some_and(|place| place.tag() == FREE);
-                free.wrapping_add(is_free.into())
-            })
-        };
-        let sets = match free(first) < free(second) {
-            true => [second, first],
-            false => [first, second],
-        };
-        for set in sets {
-            for way in 0..WAYS {
-                let place = self.place(set.wrapping_add(way))?;
-                let state = place.state();
-                if state & TAG != FREE {
-                    continue;
-                }
-                if let Some(claimed) = place.claim(state) {
-                    return Some(claimed);
-                }
-            }
-        }
-        None
+        let sets = self.shape.sets(hash).into_iter();
+        let mut places = sets.flat_map(|first| self.set(first));
+        places.find_map(|place| {
+            let state = place.state();
+            (state & TAG == FREE).then(|| place.claim(state)).flatten()
+        })
     }
 
     /// The number of rows turned away, and of spans replaced.
@@ -344,10 +310,15 @@ impl Table {
     }
 }
 
-/// What there is for a span's key: its row, or a free one.
-struct Found<'a> {
-    row: Option<Claimed<'a>>,
-    free: Option<Claimed<'a>>,
+/// What the sets of a hash have for a key, with the state that it had.
+#[derive(Clone, Copy)]
+enum Scan<'a> {
+    /// The key's row.
+    Row(Place<'a>, u64),
+    /// No row, and this free one, of the emptier set.
+    Free(Place<'a>, u64),
+    /// Neither.
+    Full,
 }
 
 /// A row that this task owns and may write.
@@ -389,10 +360,6 @@ impl<'a> Place<'a> {
         if let Some(word) = self.0.first() {
             word.store(state, Release);
         }
-    }
-
-    fn tag(self) -> u64 {
-        self.state() & TAG
     }
 
     /// Claims the row if its state is still `state`.

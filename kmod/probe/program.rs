@@ -65,7 +65,7 @@ impl Program {
         self.summary
     }
 
-    /// What it comes to where its guards reject nothing.
+    /// What it amounts to if its guards reject nothing.
     pub(crate) fn shortcut(&self) -> Option<Shortcut> {
         self.shortcut
     }

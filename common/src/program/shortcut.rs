@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Programs that come to one thing, so that a hit need not run their steps: those by which
-//! allocators are followed, as each `malloc` and `free` of a program runs one.
+//! Programs that amount to one operation on a span, so that a hit need not run their steps: each
+//! `malloc` and `free` of a program under `nsprobe leak` has one.
 
 use super::{Context, Operation, Program, Register, SLOTS};
 
-/// What a program comes to where its guards reject nothing.
+/// What a program amounts to if its guards reject nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortcut {
     /// Ends the span of the process and this register, and requires that there is one.

@@ -629,7 +629,7 @@ fn guards_are_read_off_comparisons() {
 
 /// Programs of malloc and free, and such that do a little more.
 #[test]
-fn programs_that_come_to_one_thing_have_a_shortcut() {
+fn programs_that_amount_to_one_operation_have_a_shortcut() {
     let context = |to, context: Context| step(Operation::Context, to, 0, 0, 0, context as u64);
     let register = |to, register: Register| step(Operation::Register, to, 0, 0, register as i32, 0);
     let require = |a| step(Operation::Require, 0, a, 0, 0, 0);
