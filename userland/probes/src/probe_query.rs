@@ -48,7 +48,7 @@ pub enum Sink {
     },
     /// They begin and end spans, by the spec's fields.
     Spans {
-        /// Bytes of which one is taken.
+        /// Bytes allocated per sample; zero for all blocks.
         sample: u64,
         /// Functions that have probes of their own.
         probed: Vec<String>,

@@ -42,11 +42,10 @@ pub(super) struct LeakArguments {
     /// Only blocks that are older, such as 30s or 5m
     #[arg(long, help_heading = SHOW, value_name = "AGE", value_parser = age)]
     older_than: Option<Duration>,
-    /// Sample blocks, one in BYTES allocated bytes, such as 512K
+    /// Sample one block per BYTES allocated, such as 512K
     ///
-    /// A block of BYTES and more is always taken, a smaller one with a probability of its size: the
-    /// program is slowed down less, and what is shown are estimates, with an error that they keep
-    /// within in 19 of 20 cases.
+    /// The probability of a block is its size divided by BYTES; larger ones are always taken. The
+    /// program is slowed down less, and the figures are estimates with their 95 % confidence intervals.
     #[arg(long, help_heading = LIMITS, value_name = "BYTES", value_parser = sample_bytes)]
     sample: Option<u64>,
     /// Instead of malloc: a function that allocates (docs/spec.md)
@@ -93,6 +92,13 @@ impl LeakArguments {
     pub(super) fn plan(self) -> Result<LeakPlan, clap::Error> {
         let mut options = self.stack.plan(self.target.plan()?)?;
         check(&options)?;
+        let extension = self.output.as_ref().and_then(|path| path.extension());
+        if extension.is_some_and(|extension| extension == "nsprobe") {
+            return Err(raw(
+                "-o: leak makes no recordings: .svg, .folded, .pb.gz and .speedscope.json are for its \
+                 stacks, and any other name for its text or --json",
+            ));
+        }
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
@@ -115,7 +121,7 @@ impl LeakArguments {
     }
 }
 
-/// Bytes of which one is sampled.
+/// Bytes allocated per sample.
 fn sample_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("0 bytes: leave the option out to see all blocks".to_owned()),

@@ -335,7 +335,7 @@ pub(crate) struct LeakPlan {
     pub(crate) output: Option<PathBuf>,
     /// Blocks that are not older are not shown.
     pub(crate) older_than: Duration,
-    /// Bytes of which one is sampled; zero for all blocks.
+    /// Bytes allocated per sample; zero for all blocks.
     pub(crate) sample: u64,
     pub(crate) interval: Option<Duration>,
     pub(crate) top: usize,

@@ -98,6 +98,17 @@ pub(crate) enum Ended {
     ReaderGone,
 }
 
+impl Ended {
+    /// Why the run ended, if anything is left to be written: with a `file` besides what is printed,
+    /// that file.
+    pub(crate) fn reason(self, file: bool) -> Option<String> {
+        match self {
+            Ended::Because(why) => Some(why),
+            Ended::ReaderGone => file.then(|| "nobody reads what is printed".to_owned()),
+        }
+    }
+}
+
 /// Finds the target and what is probed in it.
 pub(crate) fn plan(
     target: &Target,

@@ -183,10 +183,12 @@ impl Target {
     }
 
     /// The files that may be allocators: programs, and libraries by their names.
-    pub(crate) fn may_allocate(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+    pub(crate) fn allocator_files(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
         match self {
-            Target::Process(process) => FileView::of_process(process).may_allocate(mapped),
-            Target::Container(container) => FileView::of_container(container)?.may_allocate(mapped),
+            Target::Process(process) => FileView::of_process(process).allocator_files(mapped),
+            Target::Container(container) => {
+                FileView::of_container(container)?.allocator_files(mapped)
+            }
             Target::Host | Target::Group(_) => Ok(Opened::default()),
             Target::Command(program) => {
                 let preloaded = self.preloaded(program);

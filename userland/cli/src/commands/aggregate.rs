@@ -8,7 +8,7 @@ mod finished;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::run::options::AttachOptions;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks};
+use crate::attach::run::{self, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::Live;
@@ -16,7 +16,7 @@ use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
-use crate::output::pictures::{About, PictureFile};
+use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary::{self, Summary};
 use crate::output::tables::{Style, TablePrinter};
 use crate::tasks::HitNames;
@@ -26,7 +26,6 @@ use libnsprobe::common::record::Record;
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
-use nsprobe_profile::Format;
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_worker::Limits;
@@ -46,7 +45,11 @@ const RING_BYTES: u64 = 64 << 10;
 
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
-    let (out, picture) = outputs(plan)?;
+    let output = plan.output.as_deref();
+    let (out, picture) = match plan.what {
+        Aggregate::Stacks { .. } => outputs(output)?,
+        _ => (Output::to_file(output)?, None),
+    };
     let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
@@ -156,20 +159,6 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     counting.follow(plan, run)
 }
 
-/// The output for rows, and the profile file for stacks.
-fn outputs(plan: &AggregatePlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
-    let output = plan.output.as_deref();
-    let is_of_stacks = matches!(plan.what, Aggregate::Stacks { .. });
-    let path = output.filter(|_| is_of_stacks);
-    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
-        Some((path, format)) => {
-            let picture = PictureFile::create(format, path, true)?;
-            Ok((Output::to_stdout(), Some(picture)))
-        }
-        None => Ok((Output::to_file(output)?, None)),
-    }
-}
-
 /// The key of a table that distinguishes functions.
 fn by_function() -> Field {
     Field {
@@ -231,13 +220,9 @@ impl Counting {
             }
             Ok(Pace::Wait)
         })?;
-        match ended {
-            Ended::Because(why) => self.end(plan, run, why),
-            // Only what is printed has lost its reader.
-            Ended::ReaderGone if self.picture.is_some() => {
-                self.end(plan, run, "nobody reads what is printed".to_owned())
-            }
-            Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+        match ended.reason(self.picture.is_some()) {
+            Some(why) => self.end(plan, run, why),
+            None => Ok(ExitCode::SUCCESS),
         }
     }
 

@@ -10,23 +10,21 @@ use crate::attach::probes::allocators;
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::run::options::AttachOptions;
-use crate::attach::run::{Ended, Pace, Run, Sinks};
+use crate::attach::run::{Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::live::Live;
 use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::leaks::LeakPrinter;
-use crate::output::lines::Output;
-use crate::output::pictures::{About, PictureFile};
-use crate::output::summary::{self, ProbeSummary, Summary};
+use crate::output::pictures::{outputs, About, PictureFile};
+use crate::output::summary::{self, Summary};
 use crate::recording::task_records;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Device, Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
-use nsprobe_profile::Format;
 use nsprobe_symbolize::counted;
 use nsprobe_worker::Limits;
 use std::process::ExitCode;
@@ -43,7 +41,7 @@ const KEY_WORDS: u32 = 2;
 
 pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
-    let (out, picture) = outputs(plan)?;
+    let (out, picture) = outputs(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
@@ -129,24 +127,6 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     leaks.follow(run)
 }
 
-/// The output for text or JSON, and the profile file.
-fn outputs(plan: &LeakPlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
-    let path = plan.output.as_deref();
-    if path.is_some_and(|path| path.extension().is_some_and(|of| of == "nsprobe")) {
-        anyhow::bail!(
-            "-o: leak makes no recordings: .svg, .folded, .pb.gz and .speedscope.json are for its \
-             stacks, and any other name for its text or --json"
-        );
-    }
-    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
-        Some((path, format)) => {
-            let picture = PictureFile::create(format, path, true)?;
-            Ok((Output::to_stdout(), Some(picture)))
-        }
-        None => Ok((Output::to_file(path)?, None)),
-    }
-}
-
 /// The table of blocks, which is read again and again.
 struct Leaks<'a> {
     plan: &'a LeakPlan,
@@ -182,13 +162,9 @@ impl Leaks<'_> {
             }
             Ok(Pace::Wait)
         })?;
-        match ended {
-            Ended::Because(why) => self.end(run, why),
-            // Only what is printed has lost its reader.
-            Ended::ReaderGone if self.picture.is_some() => {
-                self.end(run, "nobody reads what is printed".to_owned())
-            }
-            Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+        match ended.reason(self.picture.is_some()) {
+            Some(why) => self.end(run, why),
+            None => Ok(ExitCode::SUCCESS),
         }
     }
 
@@ -232,8 +208,7 @@ impl Leaks<'_> {
         let mut lookup = self.live.of(&run.session);
         let stack = |id| lookup.stack(id);
         let mut look = self.blocks.look(rows, Reader::now(), stack);
-        let probes = summary::probes(&run.session, &run.labels)?;
-        look.unknown_frees = frees(run, &probes).iter().map(|free| free.1).sum();
+        look.unknown_frees = unknown_frees(run)?;
         self.printer
             .look(&mut lookup, &look, run.begun.elapsed(), of)?;
         if of == "total" {
@@ -259,14 +234,13 @@ impl Leaks<'_> {
         let rows = self.without_ended(&run, rows)?;
         let printed = self.look(&run, &rows, "total");
         let mut probes = summary::probes(&run.session, &run.labels)?;
-        let mut unknown = 0;
-        for (index, frees) in frees(&run, &probes) {
-            unknown += frees;
-            if let Some(probe) = probes.get_mut(index) {
+        for (probe, planned) in probes.iter_mut().zip(&run.planned.probes) {
+            if planned.only_frees() {
                 // Nothing was unreadable: there was no such block.
                 probe.counters.undecided = 0;
             }
         }
+        let unknown = unknown_frees(&run)?;
         if unknown > 0 && self.plan.sample == 0 {
             self.plan.options.note(&format!(
                 "{} of blocks without a row: allocated before the start or a fork, or freed already \
@@ -300,14 +274,15 @@ impl Leaks<'_> {
     }
 }
 
-/// The probes of what only frees, with their frees of blocks that are not known. A function that
-/// frees within another one's call ends no span itself, and is no such free.
-fn frees(run: &Run<'_>, probes: &[ProbeSummary]) -> Vec<(usize, u64)> {
-    let planned = run.planned.probes.iter().zip(probes).enumerate();
-    let frees = planned.filter(|(_, (probe, _))| probe.only_frees());
-    let frees = frees.map(|(index, (probe, summary))| match probe.at_return {
-        true => (index, 0),
-        false => (index, summary.counters.undecided),
-    });
-    frees.collect()
+/// Frees of blocks that are not known. A function that frees within another one's call ends no span
+/// itself, and is no such free.
+fn unknown_frees(run: &Run<'_>) -> anyhow::Result<u64> {
+    let mut unknown = 0;
+    for label in &run.labels {
+        let planned = run.planned.probes.get(label.planned);
+        if planned.is_some_and(|probe| probe.only_frees() && !probe.at_return) {
+            unknown += run.session.counters(label.id)?.undecided;
+        }
+    }
+    Ok(unknown)
 }

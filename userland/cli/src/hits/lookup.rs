@@ -35,6 +35,16 @@ pub(crate) trait NameFrames {
     /// Waits a little for what was asked for.
     fn wait(&mut self) {}
 
+    /// The frames of a stack's words with their names, however long these take.
+    fn views(&mut self, words: &[u64]) -> Vec<FrameView>
+    where
+        Self: Sized,
+    {
+        let frames: Vec<Frame> = Frames(words).collect();
+        self.prepare_all(&frames);
+        frames.into_iter().map(|frame| self.view(frame)).collect()
+    }
+
     /// The names of frames that will be printed, however long they take.
     fn prepare_all(&mut self, frames: &[Frame]) {
         while !self.prepare(frames) {

@@ -3,12 +3,10 @@
 
 use super::pictures::{About, Numbers, Rows};
 use crate::hits::lookup::NameFrames;
-use crate::hits::view::FrameView;
 use crate::output::json;
 use crate::output::lines::Output;
 use crate::output::summary::Summary;
 use crate::output::text;
-use libnsprobe::common::record::{Frame, Frames, StackEnd};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 use nsprobe_symbolize::counted;
@@ -107,8 +105,7 @@ impl Amount {
         })
     }
 
-    /// Blocks and bytes by which the estimate misses in one of twenty cases at most: two standard
-    /// errors.
+    /// Half the width of the 95 % confidence intervals of blocks and bytes: two standard errors.
     pub(crate) fn error(self) -> (f64, f64) {
         (2.0 * self.variance.0.sqrt(), 2.0 * self.variance.1.sqrt())
     }
@@ -197,12 +194,8 @@ impl LeakPrinter {
                 write!(self.out, ", {}", change(leak.growth))?;
             }
             writeln!(self.out)?;
-            let frames = frames(names, leak);
-            text::frames(&mut self.out, &frames)?;
-            if let Some(why) = text::cut(StackEnd::from_u8(leak.stack_end)) {
-                writeln!(self.out, "  stack cut: {why}")?;
-            }
-            writeln!(self.out)?;
+            let frames = names.views(&leak.stack);
+            text::stack(&mut self.out, &frames, leak.stack_end)?;
         }
         if let Some(left @ 1..) = leaks.len().checked_sub(self.top) {
             writeln!(self.out, "... and {left} more, with fewer bytes\n")?;
@@ -219,7 +212,7 @@ impl LeakPrinter {
     ) -> io::Result<()> {
         for (process, leaks) in [("running", &look.running), ("ended", &look.ended)] {
             for leak in leaks.iter().take(self.top) {
-                let frames = frames(names, leak);
+                let frames = names.views(&leak.stack);
                 let view = json::LeakView {
                     of,
                     at,
@@ -253,7 +246,7 @@ impl LeakPrinter {
                     stack_end: leak.stack_end,
                     ..TableRow::default()
                 };
-                profile.add(keys, &frames(names, leak), &row);
+                profile.add(keys, &names.views(&leak.stack), &row);
             }
         }
         profile.finish()
@@ -268,14 +261,7 @@ impl LeakPrinter {
     }
 }
 
-/// The frames of a stack with their names.
-fn frames(names: &mut impl NameFrames, leak: &Leak) -> Vec<FrameView> {
-    let frames: Vec<Frame> = Frames(&leak.stack).collect();
-    names.prepare_all(&frames);
-    frames.into_iter().map(|frame| names.view(frame)).collect()
-}
-
-/// A growth, or less than before.
+/// A change since the last look, with its sign.
 fn change(growth: Amount) -> String {
     let blocks = counted(growth.blocks.abs().round() as u64, "block");
     let sign = if growth.blocks < 0.0 { '-' } else { '+' };

@@ -3,7 +3,7 @@
 
 mod file;
 
-pub(crate) use file::{exists, PictureFile};
+pub(crate) use file::{exists, outputs, PictureFile};
 
 use crate::hits::view::{is_doubtful, FrameView};
 use crate::output::columns::shortened;

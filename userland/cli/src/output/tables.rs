@@ -11,13 +11,12 @@ pub(crate) use style::Style;
 use crate::args::{Aggregate, Shown};
 use crate::hits::label::{probe_id, ProbeLabel};
 use crate::hits::lookup::NameFrames;
-use crate::hits::view::FrameView;
 use crate::output::fields::{self, duration};
 use crate::output::json;
 use crate::output::lines::Output;
 use crate::output::summary::Summary;
 use crate::output::text;
-use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
+use libnsprobe::common::record::OffRecord;
 use libnsprobe::{Rows, TableRow};
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::{counted, escaped};
@@ -246,29 +245,18 @@ impl TablePrinter {
         }
     }
 
-    fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
-        let frames: Vec<Frame> = Frames(&row.stack).collect();
-        names.prepare_all(&frames);
-        let frames = frames.into_iter();
-        frames.map(|frame| names.view(frame)).collect()
-    }
-
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         write!(self.out, "{}", counted(row.count, self.style.unit))?;
         if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }
         writeln!(self.out, " {}", self.title(row))?;
-        let frames = self.frames(names, row);
-        text::frames(&mut self.out, &frames)?;
-        if let Some(why) = text::cut(StackEnd::from_u8(row.stack_end)) {
-            writeln!(self.out, "  stack cut: {why}")?;
-        }
-        writeln!(self.out)
+        let frames = names.views(&row.stack);
+        text::stack(&mut self.out, &frames, row.stack_end)
     }
 
     fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
-        let frames = self.frames(names, row);
+        let frames = names.views(&row.stack);
         let words = text::functions(&frames);
         let title = self.title(row).replace(';', ":");
         let prefix = if title.is_empty() { None } else { Some(title) };
@@ -302,7 +290,7 @@ impl TablePrinter {
             _ => None,
         };
         let frames = match self.style.what {
-            Aggregate::Stacks { .. } => Some(self.frames(names, row)),
+            Aggregate::Stacks { .. } => Some(names.views(&row.stack)),
             _ => None,
         };
         let key = fields::Json {

@@ -99,6 +99,15 @@ fn kernel(out: &mut impl Write, frames: &[KernelFrame<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// Writes the frames of a stack, why it ends early, and a blank line.
+pub(crate) fn stack(out: &mut impl Write, stack: &[FrameView], end: u8) -> Result<()> {
+    frames(out, stack)?;
+    if let Some(why) = cut(StackEnd::from_u8(end)) {
+        writeln!(out, "  stack cut: {why}")?;
+    }
+    writeln!(out)
+}
+
 /// Writes the frames of a stack.
 pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
     for (number, view) in frames.iter().enumerate() {

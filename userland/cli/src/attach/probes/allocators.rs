@@ -8,33 +8,22 @@ use nsprobe_symbolize::escaped;
 use std::path::Path;
 
 /// A file with these functions is an allocator.
-const NEEDED: [&str; 2] = ["malloc", "free"];
+const MARKS: [&str; 2] = ["malloc", "free"];
 /// What stands before the names of C in programs that jemalloc is linked into.
 const PREFIXES: [&str; 2] = ["", "je_"];
 /// Names of files that allocators are in, by their beginning.
 const LIBRARIES: [&str; 2] = ["libc.so", "libc-2."];
 
-/// Functions that a file has all of, as far as they are needed, or none of.
+/// Functions that a file has if it has those that mark them.
 pub(super) struct Family {
-    /// Without these the others are not looked for.
-    pub(super) needed: Vec<AllocatorFunction>,
-    pub(super) others: Vec<AllocatorFunction>,
-}
-
-impl Family {
-    /// All functions; with each, whether the others need it.
-    pub(super) fn all(&self) -> impl Iterator<Item = (bool, &AllocatorFunction)> {
-        let needed = self.needed.iter().map(|function| (true, function));
-        needed.chain(self.others.iter().map(|function| (false, function)))
-    }
+    pub(super) marks: Vec<ProbeSpec>,
+    pub(super) functions: Vec<AllocatorFunction>,
 }
 
 /// A function of an allocator.
 pub(super) struct AllocatorFunction {
     pub(super) spec: ProbeSpec,
     pub(super) name: String,
-    /// None of it is probed: it only tells what the file is.
-    pub(super) is_mark: bool,
     /// Without it, what is shown would be wrong and not only less.
     pub(super) is_needed: bool,
 }
@@ -108,40 +97,30 @@ pub(crate) fn names() -> Vec<String> {
 
 /// The families of functions that a file may have.
 pub(super) fn families() -> anyhow::Result<Vec<Family>> {
-    let function = |name: String, how: &str, is_mark: bool| {
-        let spec = format!("allocator:{name}{how}");
-        let spec: ProbeSpec = spec.parse().with_context(|| name.clone())?;
-        Ok(AllocatorFunction {
-            is_needed: is_mark
-                || how.contains("freed")
-                || ["malloc", "je_malloc"].contains(&&*name),
-            spec,
-            name,
-            is_mark,
-        })
+    let prefixed = PREFIXES.map(|prefix| family(prefix, &MARKS, &C));
+    let all = prefixed
+        .into_iter()
+        .chain([family("", &[OF_JEMALLOC], &CXX)]);
+    all.collect()
+}
+
+fn family(prefix: &str, marks: &[&str], functions: &[(&str, &str)]) -> anyhow::Result<Family> {
+    let spec = |name: &str, how: &str| -> anyhow::Result<ProbeSpec> {
+        let text = format!("allocator:{prefix}{name}{how}");
+        text.parse().context(text.clone())
     };
-    let mut families = Vec::new();
-    for prefix in PREFIXES {
-        let all = C
-            .iter()
-            .map(|(name, how)| function(format!("{prefix}{name}"), how, false));
-        let all: Vec<AllocatorFunction> = all.collect::<anyhow::Result<_>>()?;
-        let is_needed = |one: &AllocatorFunction| {
-            NEEDED
-                .iter()
-                .any(|name| one.name.strip_prefix(prefix) == Some(name))
-        };
-        let (needed, others) = all.into_iter().partition(is_needed);
-        families.push(Family { needed, others });
-    }
-    let cxx = CXX
-        .iter()
-        .map(|(name, how)| function((*name).to_owned(), how, false));
-    families.push(Family {
-        needed: vec![function(OF_JEMALLOC.to_owned(), FREED, true)?],
-        others: cxx.collect::<anyhow::Result<_>>()?,
+    let marks = marks.iter().map(|name| spec(name, FREED));
+    let functions = functions.iter().map(|(name, how)| {
+        Ok(AllocatorFunction {
+            spec: spec(name, how)?,
+            name: format!("{prefix}{name}"),
+            is_needed: how.contains("freed") || *name == "malloc",
+        })
     });
-    Ok(families)
+    Ok(Family {
+        marks: marks.collect::<anyhow::Result<_>>()?,
+        functions: functions.collect::<anyhow::Result<_>>()?,
+    })
 }
 
 /// Fails where a target has no allocator.
@@ -164,30 +143,23 @@ mod tests {
     #[test]
     fn all_functions_are_specs() {
         let families = families().unwrap();
-        let names = |of: &[AllocatorFunction]| -> Vec<String> {
-            of.iter().map(|function| function.name.clone()).collect()
-        };
-        let [c, prefixed, cxx] = &families[..] else {
-            panic!("{}", families.len());
-        };
-        assert_eq!(names(&c.needed), ["malloc", "free"]);
-        assert_eq!(names(&prefixed.needed), ["je_malloc", "je_free"]);
-        assert_eq!((c.others.len(), prefixed.others.len()), (13, 13));
-        assert_eq!(
-            (names(&cxx.needed), cxx.others.len()),
-            (vec!["mallctl".to_owned()], 16)
-        );
-        let needed = c.others.iter().filter(|function| function.is_needed);
-        let names: Vec<&str> = needed.map(|function| &*function.name).collect();
+        let counts = families
+            .iter()
+            .map(|one| (one.marks.len(), one.functions.len()));
+        assert_eq!(counts.collect::<Vec<_>>(), [(2, 15), (2, 15), (1, 16)]);
+        let functions = families[1].functions.iter();
+        let others = functions.filter(|function| !function.is_needed);
+        let others: Vec<&str> = others.map(|function| &*function.name).collect();
         let wanted = [
-            "realloc",
-            "free_sized",
-            "free_aligned_sized",
-            "rallocx",
-            "dallocx",
-            "sdallocx",
+            "je_calloc",
+            "je_aligned_alloc",
+            "je_memalign",
+            "je_posix_memalign",
+            "je_valloc",
+            "je_pvalloc",
+            "je_mallocx",
         ];
-        assert_eq!(names, wanted);
+        assert_eq!(others, wanted);
     }
 
     #[test]

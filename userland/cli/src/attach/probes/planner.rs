@@ -55,7 +55,7 @@ impl Planned {
         compile: &CompileOptions<'_>,
     ) -> anyhow::Result<Planned> {
         let mut planner = Planner::new(target, target.reach(), *compile);
-        let opened = target.may_allocate(&planner.mapped(device)?)?;
+        let opened = target.allocator_files(&planner.mapped(device)?)?;
         planner.planned.notes.extend(opened.notes);
         let families = allocators::families()?;
         let (mut found, mut looked_at) = (Vec::new(), Vec::new());
@@ -244,13 +244,17 @@ impl<'a> Planner<'a> {
             return Ok(false);
         };
         let (path, name) = (file.path.display().to_string(), self.name_of(index));
+        for mark in &family.marks {
+            let query = self.compile.probe_query(mark, path.clone());
+            if parsed.named(&query)?.is_none() {
+                return Ok(false);
+            }
+        }
         let mut all = Vec::new();
-        for (is_needed, function) in family.all() {
+        for function in &family.functions {
             let query = self.compile.probe_query(&function.spec, path.clone());
             match parsed.named(&query)? {
-                None if is_needed => return Ok(false),
                 None => {}
-                Some(_) if function.is_mark => {}
                 Some(Ok(found)) => all.push(found),
                 Some(Err(why)) if function.is_needed => {
                     let why = refusal(&function.spec, why);

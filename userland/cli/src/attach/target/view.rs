@@ -148,7 +148,7 @@ impl<'a> FileView<'a> {
     }
 
     /// Opens the mapped files that may be allocators: programs, and libraries by their names.
-    pub(super) fn may_allocate(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+    pub(super) fn allocator_files(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
         let programs = self.pids.iter().map(|pid| format!("/proc/{pid}/exe"));
         let programs: HashSet<PathBuf> = programs.filter_map(|l| fs::read_link(l).ok()).collect();
         let is_program = |mapping: &Mapping| {

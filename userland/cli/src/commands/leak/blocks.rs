@@ -18,9 +18,9 @@ type Sums = HashMap<StackKey, (Amount, Duration)>;
 pub(super) struct Blocks {
     /// Blocks from before this time are not shown: not all functions were probed yet.
     since_ns: u64,
-    /// Blocks that are not older are left out.
+    /// Only older blocks are shown.
     older_than: Duration,
-    /// Bytes of which one is sampled; zero for all.
+    /// Bytes allocated per sample; zero for all blocks.
     sample: u64,
     /// When processes ended, or started another program, in the clock of the records, as long as
     /// the table may have blocks of theirs.
@@ -32,8 +32,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Takes blocks since a time that are older than a duration, of which one in `sample` bytes is
-    /// in the table.
+    /// Takes blocks since a time that are older than a duration, sampled once per `sample` bytes.
     pub(super) fn new(since_ns: u64, older_than: Duration, sample: u64) -> Blocks {
         Blocks {
             since_ns,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file that has its name when all of it is written, and not before.
 
+use crate::output::lines::Output;
 use anyhow::{bail, Context};
 use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
@@ -10,6 +11,17 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+
+/// Where text or JSON goes, and the profile file, if the path's name ends as one.
+pub(crate) fn outputs(path: Option<&Path>) -> anyhow::Result<(Output, Option<PictureFile>)> {
+    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
+        Some((path, format)) => {
+            let picture = PictureFile::create(format, path, true)?;
+            Ok((Output::to_stdout(), Some(picture)))
+        }
+        None => Ok((Output::to_file(path)?, None)),
+    }
+}
 
 /// Destination of a profile.
 pub(crate) struct PictureFile {

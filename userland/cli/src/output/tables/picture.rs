@@ -19,7 +19,7 @@ impl TablePrinter {
     ) -> Profile {
         let mut profile = Rows::new(about, self.style.numbers());
         for row in rows.iter().filter(|row| row.count > 0) {
-            profile.add(self.labels_of(row), &self.frames(names, row), row);
+            profile.add(self.labels_of(row), &names.views(&row.stack), row);
         }
         profile.finish()
     }

@@ -22,12 +22,11 @@ use std::time::Duration;
 /// The reason shown at a frame without a recorded name.
 const NOT_NAMED: &str = "its name was not recorded; `nsprobe symbolize` finds it in the file";
 
-const ROLES: [(Role, &str); 5] = [
+const ROLES: [(Role, &str); 4] = [
     (Role::Whole, "whole"),
     (Role::Begin, "begin"),
     (Role::Exit, "exit"),
     (Role::Leave, "leave"),
-    (Role::HandOn, "hand-on"),
 ];
 
 pub(crate) fn probe(label: &ProbeLabel) -> Probe {
