@@ -405,3 +405,54 @@ fn symbols_without_number_end_the_parser_or_are_refused() {
         .collect();
     assert_eq!(hostile(&folder, &program(&symbols(2, &all))), 0);
 }
+
+/// Where only results matter, a call ends at a jump to a function that has a probe of its own or that
+/// returns its first argument; a function that is nothing but such a jump needs no probe.
+#[test]
+fn calls_of_allocators_end_where_others_go_on() {
+    const ALLOCATORS: &str = "
+        #include <stdlib.h>
+        #include <string.h>
+        #define NOT_INLINED __attribute__((noipa))
+        static char room[4096];
+        NOT_INLINED void take(void *block) { room[0] = block == room; }
+        NOT_INLINED void take_sized(void *block) { take(block); }
+        NOT_INLINED void *give(size_t bytes) { return bytes < 4096 ? room : 0; }
+        NOT_INLINED void *give_cleared(size_t bytes) { return memset(give(bytes), 0, bytes); }
+        int main(void) { take_sized(give_cleared(7)); return 0; }
+    ";
+    let folder = Folder::new("probes-allocators");
+    let flags = ["-O2", "-fcf-protection=none", "-fno-builtin"];
+    let path = folder.program("allocators", ALLOCATORS, &flags);
+    let path = path.expect("there is a compiler");
+    let found = |text: &str| {
+        let query = ProbeQuery {
+            sink: Sink::Spans {
+                sample: 0,
+                probed: vec!["take".to_owned()],
+            },
+            ..probe_query(text)
+        };
+        here(&path, &query).unwrap().probes
+    };
+    assert_eq!(found("take_sized%return(freed=entry(%rdi))"), []);
+    let [cleared] = &found("give_cleared%return(block=%rax, bytes=entry(%rdi))")[..] else {
+        panic!("one function");
+    };
+    let exits = cleared.exits.as_ref().expect("exits");
+    assert_eq!(
+        (exits.by_argument.len(), exits.left.len()),
+        (1, 0),
+        "{exits:?}"
+    );
+    // A time would lack what the other function does.
+    let timed = ProbeQuery {
+        at_return: true,
+        ..probe_query("give_cleared")
+    };
+    let why = here(&path, &timed).unwrap_err();
+    assert!(
+        format!("{why:?}").contains("left by jumps alone"),
+        "{why:?}"
+    );
+}

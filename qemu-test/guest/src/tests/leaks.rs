@@ -140,6 +140,24 @@ fn leaks_of_a_running_process_grow_and_shrink() {
     );
 }
 
+test! { full, leaks_of_other_allocators_are_asked_for_or_said }
+fn leaks_of_other_allocators_are_asked_for_or_said() {
+    let _module = Module::load();
+    let program = victim::path("leaks");
+    let program = program.to_str().expect("a plain name");
+    let own = ["--alloc", "libc.so.6:malloc", "--free", "libc.so.6:free"];
+    let words = ["leak", "--json", "--", program, "plain"];
+    let output = command::run(&[&words[..2], &own, &words[2..]].concat()).succeeded();
+    let (shown, truth) = (shown(&output, program), truth(&output));
+    assert_eq!(shown["leak_malloc"], truth["leak_malloc"]);
+    assert!(!shown.contains_key("leak_calloc"), "{shown:?}");
+
+    let later = format!("LD_PRELOAD={JEMALLOC} sleep 2");
+    let output = command::run(&["leak", "--", "sh", "-c", &later]).succeeded();
+    let note = "libjemalloc.so.2 mapped, which had not been found at the start";
+    assert!(output.stderr.contains(note), "{}", output.stderr);
+}
+
 test! { full, leaks_are_counted_or_estimated_where_not_all_blocks_are_kept }
 fn leaks_are_counted_or_estimated_where_not_all_blocks_are_kept() {
     let _module = Module::load();

@@ -132,6 +132,33 @@ fn a_record_without_a_probe_takes_what_concerns_tasks() {
 }
 
 #[test]
+fn a_leak_needs_whole_processes_and_both_ends_of_blocks() {
+    let leak = |words: &[&str]| {
+        let plan = Plan::of_words(["nsprobe", "leak"].iter().chain(words));
+        plan.map_err(|error| error.to_string())
+    };
+    let free = ["-p", "1", "--free", "a:f", "--alloc"];
+    assert!(leak(&["-c", "web", "--older-than", "200ms", "--sample", "512K"]).is_ok());
+    assert!(leak(&[&free[..], &["a:g(block=$retval, bytes=arg2)"]].concat()).is_ok());
+    for (words, why) in [
+        (&[][..], "needs a target"),
+        (&["--cgroup", "/x"], "needs a target"),
+        (&["-p", "1", "--tid", "1"], "whole processes"),
+        (&["-p", "1", "-o", "x.nsprobe"], "makes no recordings"),
+        (&["-p", "1", "--sample", "0"], "leave the option out"),
+        (&["-p", "1", "--older-than", "5x"], "not a time span"),
+        (&["-p", "1", "--alloc", "a:f"], "--free"),
+        (
+            &[&free[..], &["a:g(freed=arg1)"]].concat(),
+            "the field block= is missing",
+        ),
+    ] {
+        let error = leak(words).unwrap_err();
+        assert!(error.contains(why), "{words:?}: {error}");
+    }
+}
+
+#[test]
 fn time_spans_may_have_fractions() {
     assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
     for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1s"] {
