@@ -8,11 +8,11 @@
 //! what a function restores: its return address, and its caller's registers. Rows are freed when
 //! their address space ends.
 //!
-//! A call may be in one of a few rows. The task that turns a row's state to busy owns it until it
+//! A call may be in one of eight rows. The task that turns a row's state to busy owns it until it
 //! publishes it; a busy row is passed over. If all are taken, the oldest call is forgotten.
 
 use crate::{
-    common::abi::CALLS_MAX,
+    common::{abi::CALLS_MAX, table::hash},
     probe::entry_values::{PendingCall, SharedCall},
     sys::{
         self,
@@ -30,7 +30,7 @@ use core::sync::atomic::{
 use kernel::prelude::*;
 
 /// Rows where a call may be.
-const WAYS: usize = 4;
+const WAYS: usize = 8;
 const SETS: usize = CALLS_MAX as usize / WAYS;
 /// Counters of rows, each shared by several address spaces.
 const COUNTERS: usize = 1 << 10;
@@ -135,10 +135,8 @@ impl UnderWay {
     /// The rows where a call may be; they cannot be predicted without the seed.
     #[inline(always)]
     fn set(&self, frame: &Frame) -> &[Row] {
-        let a = u128::from(frame.slot ^ self.seed);
-        let b = u128::from(frame.space.rotate_left(32) ^ u64::from(frame.function) ^ self.seed);
-        let product = a.wrapping_mul(b | 1);
-        let hash = (product as u64) ^ (product >> 64) as u64;
+        let owner = frame.space.rotate_left(32) ^ u64::from(frame.function);
+        let hash = hash(self.seed, [frame.slot, owner].iter());
         let first = (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize;
         self.rows
             .get(first..first.wrapping_add(WAYS))

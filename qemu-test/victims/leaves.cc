@@ -427,8 +427,8 @@ static Calls churn(long times)
 			wait_for(child);
 		}
 	};
-	check(via_churn(19), 20);
-	return { 20 + 200 * children, 20, 0 };
+	check(via_churn(299), 300);
+	return { 300 + 200 * children, 300, 0 };
 }
 
 /* More calls than are followed are left by longjmp, and others come after them. */
