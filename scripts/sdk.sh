@@ -18,7 +18,7 @@
 TOOLCHAIN=gcc-14,g++-14,golang-go,make,rustc,rust-src,bindgen,rustfmt,rust-clippy,bc,flex,bison
 TOOLCHAIN=$TOOLCHAIN,libelf-dev,libssl-dev,openssl,kmod,pahole,xz-utils,python3-minimal,rsync
 # For the guest: a shell before the root is mounted; compilers of its victims.
-TOOLCHAIN=$TOOLCHAIN,busybox-static,libc6-dev
+TOOLCHAIN=$TOOLCHAIN,busybox-static,libc6-dev,musl-tools
 RECIPE=$(echo "1 $TOOLCHAIN" | digest)
 
 sdk=$CACHE/sdk/$KVER-$RECIPE

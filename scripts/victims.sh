@@ -3,14 +3,21 @@
 # Compiles the guest's victims with the guest's own compilers and C library.
 #
 # Inputs:  FOLDER; qemu-test/victims/*.c, *.cc and *.go. In C and C++ a line "flags: …" in a
-#          file's first comment is given to the compiler after the defaults.
-# Outputs: FOLDER/NAME for each source. Only what is older than its source, or than a
+#          file's first comment is given to the compiler after the defaults, and a line
+#          "musl: …" in the same way, for that C library as well.
+# Outputs: FOLDER/NAME for each source, FOLDER/NAME_musl and that library. Only what is older than its source, or than a
 #          header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$1
 sources=$PROJECT/qemu-test/victims
 cache=$CACHE/go-build
+MUSL=/lib/ld-musl-x86_64.so.1
+
+# What a source says behind "WORD:".
+words() { # word file
+    sed -n "1,10s/^.*$1: *//p" "$2"
+}
 
 # What makes each, a line a program.
 commands() {
@@ -25,7 +32,9 @@ commands() {
         *)
             compiler=gcc-14
             [ "${name##*.}" = c ] || compiler=g++-14
-            echo "$compiler -O2 -g -Wall -Wextra -o $program $file $(sed -n '1,10s/^.*flags: *//p' "$file")"
+            echo "$compiler -O2 -g -Wall -Wextra -o $program $file $(words flags "$file")"
+            musl=$(words musl "$file")
+            [ -z "$musl" ] || echo "musl-gcc -O2 -g -o ${program}_musl $file $musl && cp $MUSL $folder/"
             ;;
         esac
     done

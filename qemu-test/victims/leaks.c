@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // flags: -pthread -rdynamic
+// musl: -pthread -rdynamic -Wl,--dynamic-linker=/payload/victims/ld-musl-x86_64.so.1
 // Leaks blocks in functions named leak_*, in a way that the argument names (plain, chains, threads,
 // forks or all), and says how many and how many bytes: `truth FUNCTION BLOCKS BYTES`. What it does
 // not leak it frees, also in other threads and processes. With `orders` it leaks as many blocks of

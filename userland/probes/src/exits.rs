@@ -36,6 +36,10 @@ impl FileCode for Followed<'_, '_> {
         Some((piece.start, self.file.code(&piece).into()))
     }
 
+    fn undescribed(&self, address: u64, bytes: usize) -> Vec<u8> {
+        self.file.undescribed(address, bytes as u64)
+    }
+
     fn is_at_top(&self, address: u64) -> Option<bool> {
         self.file.frames()?.is_at_top(address)
     }

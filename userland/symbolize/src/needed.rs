@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The libraries that a file asks the dynamic linker for (gABI, "Dynamic Section").
+//! The dynamic linker of a program, and the libraries that a file asks it for (gABI, "Program
+//! Interpreter" and "Dynamic Section").
 
 use crate::elf::{text_at, u64_at};
 use crate::Binary;
 use object::elf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Most libraries of one file.
 const NEEDED_MAX: usize = 1024;
@@ -28,6 +32,14 @@ impl Binary {
                 .any(|function| function.name.contains(OF_LIBCXX))
         };
         needs() || has()
+    }
+
+    /// The path of the dynamic linker that it starts with; `None` for a static program.
+    pub fn interpreter(&self) -> Option<PathBuf> {
+        let path = self.elf.data(self.elf.section(".interp")?).ok()?;
+        let path = path.split(|byte| *byte == 0).next()?;
+        let is_path = !path.is_empty() && path.len() <= NAME_BYTES_MAX;
+        is_path.then(|| PathBuf::from(OsStr::from_bytes(path)))
     }
 
     /// The names of the libraries that it needs, as it has them; none when they cannot

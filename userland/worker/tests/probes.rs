@@ -456,3 +456,38 @@ fn calls_of_allocators_end_where_others_go_on() {
         "{why:?}"
     );
 }
+
+#[test]
+fn hidden_functions_of_a_stripped_library_are_followed() {
+    const LIBRARY: &str = "
+        #include <stddef.h>
+        #define HIDDEN __attribute__((noipa, visibility(\"hidden\")))
+        static char room[4096];
+        volatile size_t used;
+        HIDDEN void refuse(void) { used = 0; }
+        HIDDEN void *give_hidden(size_t bytes)
+        {
+            if (used + bytes > sizeof(room)) { refuse(); return NULL; }
+            used += bytes;
+            return room + used;
+        }
+        void *give(size_t bytes) { return give_hidden(bytes); }
+    ";
+    let folder = Folder::new("probes-hidden");
+    let flags = [
+        "-O2",
+        "-s",
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "-fcf-protection=none",
+        "-fno-asynchronous-unwind-tables",
+    ];
+    let path = folder.program("hidden", LIBRARY, &flags);
+    let path = path.expect("there is a compiler");
+    let [give] = &here(&path, &probe_query("give($retval)")).unwrap().probes[..] else {
+        panic!("one function");
+    };
+    let exits = give.exits.as_ref().expect("exits");
+    assert_eq!((exits.returns.len(), exits.left.len()), (2, 0), "{exits:?}");
+}

@@ -43,27 +43,40 @@ fn functions(row: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What is shown to be leaked by the functions of a program; all else must be the libraries'.
-fn shown(output: &Output, program: &str) -> Sums {
-    let mut sums = Sums::new();
+/// The rows of the last look.
+fn rows(output: &Output) -> Vec<Value> {
     let lines = output
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    for row in lines.filter(|line| line["type"] == "leak" && line["of"] == "total") {
-        assert_eq!(row["stack_end"], "outermost", "{row:#}");
-        let names = functions(&row);
-        let leaks = names.iter().find(|name| name.starts_with("leak_"));
-        let Some(function) = leaks else {
-            let frames = row["stack"].as_array().expect("a stack");
-            let is_own = |frame: &Value| frame["path"].as_str() == Some(program);
-            let is_of_thread = names.contains(&"pthread_create");
-            assert!(is_of_thread || !frames.iter().any(is_own), "{row:#}");
-            continue;
-        };
+    lines
+        .filter(|line| line["type"] == "leak" && line["of"] == "total")
+        .collect()
+}
+
+/// Adds a row to the function that leaks it, if there is one on its stack.
+fn add(sums: &mut Sums, row: &Value) -> bool {
+    let names = functions(row);
+    let leaks = names.iter().find(|name| name.starts_with("leak_"));
+    if let Some(function) = leaks {
         let number = |key: &str| row[key].as_u64().expect("a number");
         let sum = sums.entry((*function).to_owned()).or_default();
         sum.0 += number("blocks");
         sum.1 += number("bytes");
+    }
+    leaks.is_some()
+}
+
+/// What is shown to be leaked by the functions of a program; all else must be the libraries'.
+fn shown(output: &Output, program: &str) -> Sums {
+    let mut sums = Sums::new();
+    for row in rows(output) {
+        assert_eq!(row["stack_end"], "outermost", "{row:#}");
+        if !add(&mut sums, &row) {
+            let frames = row["stack"].as_array().expect("a stack");
+            let is_own = |frame: &Value| frame["path"].as_str() == Some(program);
+            let is_of_thread = functions(&row).contains(&"pthread_create");
+            assert!(is_of_thread || !frames.iter().any(is_own), "{row:#}");
+        }
     }
     sums
 }
@@ -156,6 +169,20 @@ fn leaks_of_other_allocators_are_asked_for_or_said() {
     let output = command::run(&["leak", "--", "sh", "-c", &later]).succeeded();
     let note = "libjemalloc.so.2 mapped, which had not been found at the start";
     assert!(output.stderr.contains(note), "{}", output.stderr);
+
+    // Functions of musl are hidden, without symbols and unwind rows.
+    let program = victim::path("leaks_musl");
+    let program = program.to_str().expect("a plain name");
+    let output = command::run(&["leak", "--json", "--", program, "plain"]).succeeded();
+    let (mut shown, mut truth) = (Sums::new(), self::truth(&output));
+    let others = rows(&output)
+        .iter()
+        .filter(|row| !add(&mut shown, row))
+        .count();
+    // Nothing leads from its strdup to its caller.
+    assert!(truth.remove("leak_strdup").is_some());
+    assert_eq!((shown, others), (truth, 1));
+    assert!(output.stderr.contains("allocator: ld-musl-x86_64.so.1\n"));
 }
 
 test! { full, leaks_are_counted_or_estimated_where_not_all_blocks_are_kept }

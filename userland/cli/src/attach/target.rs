@@ -25,8 +25,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
-/// Name of the dynamic linker, which maps the libraries.
-const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
 /// Name of the C library.
 const LIBC: &str = "libc.so.6";
 /// Most files of a command that are looked at before it begins.
@@ -149,24 +147,28 @@ impl Target {
         Ok(())
     }
 
-    /// The files of this machine that a command will map, as far as they say so: the
-    /// program, its libraries, and theirs.
+    /// The files of this machine that a command will map, as far as they say so: the program, its
+    /// dynamic linker and libraries, and theirs.
     pub(crate) fn will_map(&self) -> Vec<PathBuf> {
         let Target::Command(program) = self else {
             return Vec::new();
         };
         let mut paths = vec![program.path.clone()];
         paths.extend(self.preloaded(program));
-        paths.extend(self.search(DYNAMIC_LINKER).ok());
         let mut next = 0;
         while let Some(path) = paths.get(next).filter(|_| next < COMMAND_FILES_MAX) {
             next += 1;
             let file = File::open(path).ok();
-            let binary = file.and_then(|file| Binary::open_sections(file, path).ok());
-            for name in binary.map_or(Vec::new(), |binary| binary.needed()) {
-                // Libraries found in other ways (DT_RUNPATH) are handled when they are mapped.
-                let found = self.search(&name).ok();
-                paths.extend(found.filter(|found| !paths.contains(found)));
+            let Some(binary) = file.and_then(|file| Binary::open_sections(file, path).ok()) else {
+                continue;
+            };
+            // Libraries found in other ways (DT_RUNPATH) are handled when they are mapped.
+            let needed = binary.needed();
+            let libraries = needed.iter().filter_map(|name| self.search(name).ok());
+            for found in binary.interpreter().into_iter().chain(libraries) {
+                if is_elf(&found) && !paths.contains(&found) {
+                    paths.push(found);
+                }
             }
         }
         paths

@@ -12,6 +12,7 @@ mod piece;
 mod reach;
 mod settle;
 mod table;
+mod undescribed;
 mod unit;
 
 use crate::breakpoint::Function;
@@ -30,6 +31,10 @@ pub trait Code {
     /// The piece of code (a function, or a part of one that the compiler moved elsewhere) that
     /// holds an address: where it begins, and its bytes.
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)>;
+
+    /// At most `bytes` of code from an address on that no piece holds, up to the next function that
+    /// is known; empty where there is none.
+    fn undescribed(&self, address: u64, bytes: usize) -> Vec<u8>;
 
     /// Whether the return address is on top of the stack before the instruction at an address;
     /// `None` where that is not known.

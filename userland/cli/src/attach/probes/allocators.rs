@@ -12,7 +12,7 @@ const MARKS: [&str; 2] = ["malloc", "free"];
 /// What stands before the names of C in programs that jemalloc is linked into.
 const PREFIXES: [&str; 2] = ["", "je_"];
 /// Names of files that allocators are in, by their beginning.
-const LIBRARIES: [&str; 2] = ["libc.so", "libc-2."];
+const LIBRARIES: [&str; 3] = ["libc.so", "libc-2.", "ld-musl-"];
 
 /// Functions that a file has if it has those that mark them.
 pub(super) struct Family {
@@ -166,6 +166,7 @@ mod tests {
     fn libraries_are_known_by_name() {
         for (path, may) in [
             ("/usr/lib/x86_64-linux-gnu/libc.so.6", true),
+            ("/lib/ld-musl-x86_64.so.1", true),
             ("/opt/libjemalloc.so.2", true),
             ("/usr/lib/libcrypto.so.3", false),
         ] {

@@ -2,7 +2,7 @@
 //! How much is looked at for one function.
 
 use super::table::Table;
-use super::Code;
+use super::{undescribed, Code};
 use std::borrow::Cow;
 
 /// Most pieces that are looked through for a function.
@@ -46,7 +46,8 @@ impl Budget {
         address: u64,
     ) -> Option<(u64, Cow<'c, [u8]>)> {
         take(&mut self.questions, 1)?;
-        let (start, bytes) = code.piece(address)?;
+        let undescribed = || Some((address, undescribed::piece(code, address)?.into()));
+        let (start, bytes) = code.piece(address).or_else(undescribed)?;
         let is_in = address.checked_sub(start)? < bytes.len() as u64;
         is_in.then_some((start, bytes))
     }

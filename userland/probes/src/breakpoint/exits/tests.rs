@@ -15,6 +15,8 @@ const NOTRACK: &[u8] = &[0x3e, 0xff, 0xe0];
 #[derive(Default)]
 struct Made {
     pieces: Vec<(u64, Vec<u8>)>,
+    /// Code that no piece holds.
+    others: Vec<(u64, Vec<u8>)>,
     /// Where it is known whether the return address is on top; from there on.
     at_top: Vec<(Range<u64>, bool)>,
     data: Vec<(u64, Vec<u8>)>,
@@ -29,6 +31,15 @@ impl Code for Made {
         let holds = |start: u64, bytes: &[u8]| address.wrapping_sub(start) < bytes.len() as u64;
         let (start, bytes) = pieces.find(|(start, bytes)| holds(*start, bytes))?;
         Some((*start, Cow::Borrowed(bytes)))
+    }
+
+    fn undescribed(&self, address: u64, bytes: usize) -> Vec<u8> {
+        let mut others = self.others.iter();
+        let code = others.find_map(|(start, code)| {
+            let into = usize::try_from(address.checked_sub(*start)?).ok()?;
+            code.get(into..)
+        });
+        code.unwrap_or(&[]).iter().take(bytes).copied().collect()
     }
 
     fn is_at_top(&self, address: u64) -> Option<bool> {
@@ -159,6 +170,27 @@ fn a_function_that_is_jumped_to_returns_in_its_place() {
     let code = Made::default().with(0x2000, &[&jmp(0x2000, 0x1000), RET]);
     let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
     assert_eq!((found.returns, found.left), (vec![0x2005], vec![]));
+}
+
+#[test]
+fn code_that_nothing_describes_is_followed_as_far_as_it_is_reached() {
+    // test %edi,%edi; je over the first ret and padding; ret; then another function, and data
+    let first = [0x85, 0xff, 0x74, 0x04, 0xc3, 0x0f, 0x1f, 0x00, 0xc3];
+    let others = [&first[..], &[0x0f, 0x1f, 0x00], RET, &[0x06, 0x06]].concat();
+    let made = |code: &[u8]| Made {
+        others: vec![(0x2000, code.to_vec())],
+        ..Made::default()
+    };
+    let jump = jmp(0x1000, 0x2000);
+    let found = made(&others).of(&[&jump]);
+    assert_eq!(found, Ok(returns(&[0x2004, 0x2008])));
+    // A jump to the other function is one more jump.
+    let far = [&[0x74, 0x02][..], RET, &[0x06], RET].concat();
+    let found = made(&far).of(&[&jump]).unwrap();
+    assert_eq!((found.returns, found.left), (vec![0x2002, 0x2004], vec![]));
+    // What cannot be decoded is not reached for certain.
+    let found = made(&[0x06]).of(&[&jump, RET]).unwrap();
+    assert_eq!(found.left, left(0x1000, When::Always));
 }
 
 #[test]
@@ -541,6 +573,7 @@ fn made(pieces: Vec<(u64, Vec<u8>)>, at_top: Vec<(u8, u8, bool)>, data: Vec<u8>)
     });
     Made {
         pieces,
+        others: vec![(0x1000, data.clone())],
         at_top: ranges.collect(),
         data: vec![(0x3000, data)],
         linked: Vec::new(),
