@@ -157,8 +157,8 @@ numbered! {
         /// undecided.
         Value = 82,
         /// Ends the span that began under the key so far, and empties the key for what
-        /// follows. Nanoseconds since it began; absent when there is none. Once in a
-        /// program. With `small` 1 only a span that began before the call that returns here:
+        /// follows. Nanoseconds since it began; absent when there is none. At most twice in a
+        /// program, with keys of one length. With `small` 1 only a span that began before the call that returns here:
         /// one that began meanwhile, in another thread, stays. Absent where there is no return,
         /// or the call's entry was not seen.
         EndSpan = 83,

@@ -34,6 +34,9 @@ const fn shape(operation: Operation) -> Shape {
     Shape { a, b, to }
 }
 
+/// Most spans that a program ends.
+const ENDS_MAX: usize = 2;
+
 /// Accepts a program, or returns the index of the wrong step and its flaw.
 pub fn check<'a>(steps: &'a [Step], data: &'a [u8]) -> Result<Program<'a>, (usize, Flaw)> {
     if steps.len() > STEPS_MAX || data.len() > DATA_MAX {
@@ -43,7 +46,7 @@ pub fn check<'a>(steps: &'a [Step], data: &'a [u8]) -> Result<Program<'a>, (usiz
         data,
         written: 0,
         words: 1,
-        ends: false,
+        ends: 0,
         summary: Summary::default(),
     };
     for (index, step) in steps.iter().enumerate() {
@@ -62,8 +65,8 @@ struct Checker<'a> {
     written: u32,
     /// Words of output so far: the mask of present fields, and the fields.
     words: usize,
-    /// Whether a span was ended.
-    ends: bool,
+    /// How many spans it may end.
+    ends: usize,
     summary: Summary,
 }
 
@@ -153,8 +156,13 @@ impl Checker<'_> {
             }
             Operation::EndSpan => {
                 within(step.small, 0, 1)?;
-                once(&mut self.ends)?;
-                self.summary.ends_span = Some(core::mem::take(&mut self.summary.key_words));
+                let words = core::mem::take(&mut self.summary.key_words);
+                let differs = self.summary.ends_span.is_some_and(|before| before != words);
+                self.ends = self.ends.saturating_add(1);
+                if differs || self.ends > ENDS_MAX {
+                    return Err(Flaw::Repeated);
+                }
+                self.summary.ends_span = Some(words);
             }
             Operation::Return => {
                 self.summary.writes = true;

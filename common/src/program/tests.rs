@@ -365,7 +365,7 @@ fn keys_are_words_and_strings() {
 }
 
 #[test]
-fn a_span_ends_once_and_tells_its_value() {
+fn a_span_ends_and_tells_its_value() {
     let mut machine = Fake::default();
     machine.spans.insert(vec![7], (1000, 64));
     let steps = [
@@ -464,6 +464,21 @@ fn flaws_are_named_with_their_step() {
             vec![step(Operation::EndSpan, 1, 0, 0, 2, 0)],
             0,
             Flaw::BadSize,
+        ),
+        (
+            vec![step(Operation::EndSpan, 1, 0, 0, 0, 0); 3],
+            2,
+            Flaw::Repeated,
+        ),
+        (
+            vec![
+                step(Operation::EndSpan, 1, 0, 0, 0, 0),
+                constant(0, 0),
+                step(Operation::Key, 0, 0, 0, 0, 0),
+                step(Operation::EndSpan, 1, 0, 0, 0, 0),
+            ],
+            3,
+            Flaw::Repeated,
         ),
         (vec![constant(0, 0); STEPS_MAX + 1], 0, Flaw::TooLong),
         (

@@ -183,6 +183,14 @@ fn leaks_of_other_allocators_are_asked_for_or_said() {
     assert!(truth.remove("leak_strdup").is_some());
     assert_eq!((shown, others), (truth, 1));
     assert!(output.stderr.contains("allocator: ld-musl-x86_64.so.1\n"));
+
+    // Its calloc calls malloc, which draws, too.
+    let words = ["leak", "--json", "--sample", "2K", "--", program, "plain"];
+    let output = command::run(&words).succeeded();
+    let rows = rows(&output);
+    let calls = |row: &Value, at: usize| functions(row).get(at) == Some(&"calloc");
+    assert!(rows.iter().any(|row| calls(row, 0)), "{rows:#?}");
+    assert!(!rows.iter().any(|row| calls(row, 1)), "{rows:#?}");
 }
 
 test! { full, leaks_are_counted_or_estimated_where_not_all_blocks_are_kept }

@@ -74,7 +74,9 @@ fn parts(profile: &Output, (comm, before, behind): (&str, &str, &str)) -> Vec<f6
     println!("{comm}: {parts:.1?}");
     for (part, n) in parts.iter().zip(1..) {
         let truth = 100.0 * f64::from(n) / 55.0;
-        assert!((part - truth).abs() <= 3.0, "{comm} {n}: {part} of {truth}");
+        let deviation = (truth * (100.0 - truth) / all as f64).sqrt();
+        let is_near = (part - truth).abs() <= 1.0 + 4.0 * deviation;
+        assert!(is_near, "{comm} {n}: {part} of {truth} ± {deviation}");
     }
     parts
 }

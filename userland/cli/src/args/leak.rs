@@ -104,7 +104,8 @@ impl LeakArguments {
         options.rows = self.unwind.plan();
         options.max_probes = FUNCTIONS_MAX;
         let allocates = self.alloc.iter();
-        let allocates = allocates.map(|text| with_fields(text, ALLOCATED, ("--alloc", "block")));
+        let allocates = allocates
+            .map(|text| with_fields(text, ALLOCATED, ("--alloc", "block")).map(with_calls_within));
         let frees = self.free.iter();
         let frees = frees.map(|text| with_fields(text, FREED, ("--free", "freed")));
         options.probes = allocates.chain(frees).collect::<Result<_, _>>()?;
@@ -149,6 +150,19 @@ fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
         ))),
         None => Ok(()),
     }
+}
+
+/// A spec whose function may call others that allocate: it takes their block over.
+fn with_calls_within(mut probe: ProbeSpec) -> ProbeSpec {
+    let fields = &mut probe.spec.fields;
+    let frees = fields.iter().any(|field| field.name == "freed");
+    let block = fields.iter().find(|field| field.name == "block");
+    let own = block.filter(|_| !frees).map(|block| Field {
+        name: "freed".to_owned(),
+        ..block.clone()
+    });
+    fields.extend(own);
+    probe
 }
 
 /// A spec, with these fields if it has none; an option needs one of its own.

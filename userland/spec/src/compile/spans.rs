@@ -14,9 +14,16 @@ impl Compiler<'_> {
     /// First ends the span of what is freed, as a call that does both gives the old block back
     /// before it returns: at a return only if the span is older than the call, since another
     /// thread may have got the address meanwhile. Returns what the entry already requires.
+    ///
+    /// A function that frees what it hands out may have got that from another one that is probed:
+    /// samples that calls within it took are dropped, and it takes its own.
     pub(super) fn spans(&mut self, spec: &Spec, sample: u64) -> Result<Option<(Value, Span)>> {
         let [block, bytes, freed] = fields(spec)?;
-        if let Some(freed) = freed {
+        let is_own = match block.zip(freed) {
+            Some((block, freed)) => self.number(block)? == self.number(freed)?,
+            None => false,
+        };
+        if let Some(freed) = freed.filter(|_| !is_own) {
             let (before_call, counts) = (self.end == End::Return, block.is_none());
             if counts {
                 let address = self.number(freed)?;
@@ -37,10 +44,14 @@ impl Compiler<'_> {
         let mut early = None;
         if sample != 0 {
             let taken = is_taken(&size, sample);
-            // The entry need not keep what is not taken, unless the return ends a span.
+            // The entry need not keep what is not taken, unless the return ends spans.
             match freed.is_none() && taken.is_known_at_entry() {
                 true => early = Some((taken, bytes.span.clone())),
-                false => self.require(&taken, bytes)?,
+                false => {
+                    self.key_of(block)?;
+                    self.steps.end_span(false, false, &block.span);
+                    self.require(&taken, bytes)?;
+                }
             }
         }
         self.require(&address, block)?;

@@ -414,6 +414,17 @@ fn allocations_begin_spans_and_frees_end_them() {
         Some(1),
         "only older than the call"
     );
+    // One that calls another: only a sample of the other one is to be ended.
+    let nested = "f(freed=$retval, block=$retval, bytes=arg1)";
+    assert_eq!(done(nested), malloc);
+    let sampled = compile(nested, spans(4096)).unwrap().ret.unwrap();
+    let ends: Vec<i32> = sampled
+        .steps
+        .iter()
+        .filter(|step| step.operation == Done::EndSpan as u8)
+        .map(|step| step.small)
+        .collect();
+    assert_eq!(ends, [0], "however old");
     // Blocks that are not taken are turned away at the entry, unless the return frees, too.
     let requires = |text: &str| {
         let compiled = compile(text, spans(4096)).unwrap();
@@ -427,6 +438,7 @@ fn allocations_begin_spans_and_frees_end_them() {
     };
     assert_eq!(requires("f(block=$retval, bytes=arg1)"), [1, 0]);
     assert_eq!(requires("f(freed=arg1, block=$retval, bytes=arg2)"), [0, 1]);
+    assert_eq!(requires(nested), [0, 1]);
     for (text, why) in [
         ("f", "are missing"),
         ("f%return", "are missing"),

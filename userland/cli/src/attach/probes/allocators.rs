@@ -30,9 +30,12 @@ pub(super) struct AllocatorFunction {
 
 /// How functions are probed: registers need no debug information.
 const SIZE_FIRST: &str = "%return(block=%rax, bytes=entry(%rdi))";
-const SIZE_SECOND: &str = "%return(block=%rax, bytes=entry(%rsi))";
-const COUNT_AND_SIZE: &str = "%return(block=%rax, bytes=entry(%rdi * %rsi))";
-const BY_POINTER: &str = "%return(block=*(u64 *)entry(%rdi), bytes=entry(%rdx)) if %eax == 0";
+/// These may have their block from another one of them, and take it over.
+const SIZE_ONLY: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi))";
+const SIZE_SECOND: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rsi))";
+const COUNT_AND_SIZE: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi * %rsi))";
+const BY_POINTER: &str =
+    "%return(freed=*(u64 *)entry(%rdi), block=*(u64 *)entry(%rdi), bytes=entry(%rdx)) if %eax == 0";
 /// A call that fails leaves the old block as it is, and one for no bytes may give it back.
 const MOVED: &str =
     "%return(freed=entry(%rdi), block=%rax, bytes=entry(%rsi)) if %rax != 0 || entry(%rsi) == 0";
@@ -49,8 +52,8 @@ const C: [(&str, &str); 15] = [
     ("aligned_alloc", SIZE_SECOND),
     ("memalign", SIZE_SECOND),
     ("posix_memalign", BY_POINTER),
-    ("valloc", SIZE_FIRST),
-    ("pvalloc", SIZE_FIRST),
+    ("valloc", SIZE_ONLY),
+    ("pvalloc", SIZE_ONLY),
     ("free", FREED),
     ("free_sized", FREED),
     ("free_aligned_sized", FREED),
@@ -114,7 +117,7 @@ fn family(prefix: &str, marks: &[&str], functions: &[(&str, &str)]) -> anyhow::R
         Ok(AllocatorFunction {
             spec: spec(name, how)?,
             name: format!("{prefix}{name}"),
-            is_needed: how.contains("freed") || *name == "malloc",
+            is_needed: [FREED, FREED_WITHIN, MOVED].contains(how) || *name == "malloc",
         })
     });
     Ok(Family {
