@@ -23,7 +23,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct StackRequest {
     /// The return address is on top of the stack.
-    pub(crate) is_return_on_top: bool,
+    pub(crate) at_entry: bool,
     /// Bytes from frame 0 to the instruction pointer.
     pub(crate) breakpoint_delta: u64,
     /// The maximum number of frames.

@@ -85,9 +85,8 @@ impl Probe {
     fn request(&self, hit: &Hit<'_>) -> StackRequest {
         // After a return, the instruction pointer is in the caller.
         let has_returned = hit.ended.is_some() && self.role != Role::End;
-        let is_at_exit = hit.ended.is_some() && self.role == Role::End;
         StackRequest {
-            is_return_on_top: is_at_exit || self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
+            at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
             breakpoint_delta: match has_returned {
                 false => self.breakpoint_delta,
                 true => 0,

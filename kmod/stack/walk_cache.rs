@@ -57,7 +57,7 @@ impl WalkKey {
     /// The key of a walk from these registers.
     #[inline(always)]
     pub(crate) fn new(regs: &RegisterFile, request: &StackRequest, by_rows: bool) -> Self {
-        let top = match request.is_return_on_top {
+        let top = match request.at_entry {
             true => user_mem::word(regs.sp()).unwrap_or(0),
             false => 0,
         };
@@ -69,7 +69,7 @@ impl WalkKey {
             breakpoint_delta: request.breakpoint_delta,
             top,
             how: 1
-                | flag(request.is_return_on_top, 1)
+                | flag(request.at_entry, 1)
                 | flag(request.copies, 2)
                 | if by_rows { BY_ROWS } else { 0 }
                 | u64::from(request.max_frames) << 8,

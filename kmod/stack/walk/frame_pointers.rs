@@ -17,7 +17,7 @@ use crate::{
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     /// Follows frame pointers.
     pub(super) fn frame_pointers(&mut self, at: &mut Registers) -> Result<StackEnd, StackEnd> {
-        if at.at == At::Innermost && self.request.is_return_on_top {
+        if at.at == At::Innermost && self.request.at_entry {
             let slot = at.rsp;
             let rip = self.memory.word(slot).map_err(|Fault| StackEnd::Fault)?;
             let step = UnwindStep {

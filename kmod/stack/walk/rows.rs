@@ -51,14 +51,14 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 }
                 None => Err(Stop::Unknown),
             };
-            let is_on_top = self.request.is_return_on_top && before.at == At::Innermost;
+            let at_entry = self.request.at_entry && before.at == At::Innermost;
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
-                // Where the return address is on top of the stack, no row is needed.
+                // At an entry the return address is on top of the stack, with or without a row.
                 Err(Stop::Unknown)
                     if self.request.copies
-                        && !is_on_top
+                        && !at_entry
                         && table.is_none()
                         && known.holds(inside) =>
                 {
@@ -74,7 +74,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                         (None, Some(table)) => !table.is_empty(),
                         (None, None) => known.holds(inside) && objects.has_rows(),
                     };
-                    if guesses && !is_on_top {
+                    if guesses && !at_entry {
                         // A table never changes; a file without one may get one later.
                         self.ends_for_good = table.is_some();
                         return Err(match table {
@@ -82,7 +82,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                             None => StackEnd::RowsNotReady,
                         });
                     }
-                    self.without_row(at, is_on_top)?
+                    self.without_row(at, at_entry)?
                 }
                 Err(Stop::Outermost) => {
                     self.ends_for_good = true;
@@ -167,9 +167,9 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     fn without_row(
         &mut self,
         at: &mut Registers,
-        is_on_top: bool,
+        at_entry: bool,
     ) -> Result<(u64, Method), StackEnd> {
-        let (slot, rip, rbp, method) = match is_on_top {
+        let (slot, rip, rbp, method) = match at_entry {
             true => {
                 let rip = self.memory.word(at.rsp).map_err(|Fault| StackEnd::Fault)?;
                 (at.rsp, rip, at.rbp, Method::StackTop)
