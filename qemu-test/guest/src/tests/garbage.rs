@@ -156,7 +156,7 @@ fn garbage_calls_do_no_harm() {
 
 test! { core, arguments_that_change_meanwhile_do_no_harm, module, cpus = 2, seconds = 120 }
 fn arguments_that_change_meanwhile_do_no_harm() {
-    const ENOUGH: u32 = 300;
+    let enough = 300 / figures::parts(3);
     let _module = Module::load();
     let seed = Seed::of_this_run();
     let file = File::open(victim::path("exit_soon")).expect("the victim is there");
@@ -179,7 +179,7 @@ fn arguments_that_change_meanwhile_do_no_harm() {
             }
         });
         let _stop = Stop(&stop);
-        while attached.min(refused) < ENOUGH {
+        while attached.min(refused) < enough {
             let session = Session::with_rings(4096);
             for round in 0..200u64 {
                 memory.set_word(8, address + PAGE as u64);
