@@ -279,7 +279,7 @@ pub enum Flaw {
     BadSize = 5,
     /// More fields, or longer ones, than a record holds, or more words than a key.
     TooMuchOutput = 6,
-    /// What may be there once is there again.
+    /// What may be there once or twice is there again, or ends spans with keys of another length.
     Repeated = 7,
     /// The stack or instruction pointer is set.
     NotWritable = 8,

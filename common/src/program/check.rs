@@ -65,7 +65,7 @@ struct Checker<'a> {
     written: u32,
     /// Words of output so far: the mask of present fields, and the fields.
     words: usize,
-    /// How many spans it may end.
+    /// Steps so far that end a span.
     ends: usize,
     summary: Summary,
 }

@@ -183,7 +183,7 @@ fn flaw_text(flaw: u32) -> &'static str {
         (Flaw::Unwritten, "it reads a slot that no step wrote"),
         (Flaw::BadSize, "a size is out of its limits"),
         (Flaw::TooMuchOutput, "more fields than a record holds"),
-        (Flaw::Repeated, "it may be there only once"),
+        (Flaw::Repeated, "it is there too often"),
         (
             Flaw::NotWritable,
             "the stack and instruction pointers cannot be set",

@@ -92,16 +92,12 @@ impl<'a> Searched<'a> {
     /// At most `bytes` of code from an address on, up to the next function that has a symbol; empty
     /// where there is none.
     pub(crate) fn undescribed(&self, address: u64, bytes: u64) -> Vec<u8> {
-        let segment = self.binary.offset_of(Address(address));
-        let Some(segment) = segment.and_then(|offset| self.binary.segment_of(offset)) else {
-            return Vec::new();
-        };
         let next = [self.named, self.binary].into_iter().filter_map(|file| {
             let functions = file.functions();
             let next = functions.partition_point(|function| function.address.0 <= address);
             Some(functions.get(next)?.address.0)
         });
-        let end = segment.address.0.saturating_add(segment.file_bytes);
+        let end = self.binary.code_end(Address(address)).unwrap_or(0);
         let end = next.fold(end, u64::min);
         self.binary
             .code(address, bytes.min(end.saturating_sub(address)))

@@ -91,12 +91,13 @@ pub struct Code {
 }
 
 /// Operations whose results are the same before and after a call, for the same operands.
-const STAYS: [Operation; 23] = [
+const STAYS: [Operation; 24] = [
     Operation::Constant,
     Operation::Kept,
     Operation::Add,
     Operation::Subtract,
     Operation::Multiply,
+    Operation::Modulo,
     Operation::And,
     Operation::Or,
     Operation::ExclusiveOr,

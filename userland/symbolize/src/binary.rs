@@ -448,7 +448,7 @@ impl Binary {
     }
 
     /// Where the section, or else the segment, that holds the code ends.
-    pub(crate) fn code_end(&self, start: Address) -> Option<u64> {
+    pub fn code_end(&self, start: Address) -> Option<u64> {
         let mut sections = self.elf.sections.iter();
         let section_end = sections.find_map(|section| section.code_end(start.0));
         section_end.or_else(|| {

@@ -132,6 +132,8 @@ pub(crate) struct Elf {
     /// Address of the first instruction that runs; zero when there is none.
     pub(crate) entry: u64,
     pub(crate) segments: Vec<Segment>,
+    /// Where the path of the dynamic linker is, and its length in bytes.
+    pub(crate) interpreter: Option<(u64, u64)>,
     /// Where the executable segments are in memory, also those that hold no byte of the
     /// file: in a debug file, all.
     pub(crate) code: Vec<Range<u64>>,
@@ -161,6 +163,7 @@ impl Elf {
             path: label.to_owned(),
             entry: 0,
             segments: Vec::new(),
+            interpreter: None,
             code: Vec::new(),
             sections: Vec::new(),
         };
@@ -170,6 +173,7 @@ impl Elf {
         let headers = elf.program_headers(&header)?;
         let headers = headers.chunks_exact(PROGRAM_HEADER_BYTES);
         elf.segments = headers.clone().filter_map(parse_segment).collect();
+        elf.interpreter = headers.clone().find_map(headers::interpreter);
         elf.code = headers.clone().filter_map(code_in_memory).collect();
         elf.sections = elf.read_sections(&header)?;
         if elf.has_no_sections() {

@@ -36,10 +36,12 @@ impl Binary {
 
     /// The path of the dynamic linker that it starts with; `None` for a static program.
     pub fn interpreter(&self) -> Option<PathBuf> {
-        let path = self.elf.data(self.elf.section(".interp")?).ok()?;
+        let (offset, bytes) = self.elf.interpreter?;
+        let bytes = usize::try_from(bytes).ok()?;
+        let mut path = vec![0; Some(bytes).filter(|bytes| *bytes <= NAME_BYTES_MAX)?];
+        self.elf.read_into(offset, &mut path).ok()?;
         let path = path.split(|byte| *byte == 0).next()?;
-        let is_path = !path.is_empty() && path.len() <= NAME_BYTES_MAX;
-        is_path.then(|| PathBuf::from(OsStr::from_bytes(path)))
+        (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
     }
 
     /// The names of the libraries that it needs, as it has them; none when they cannot

@@ -104,8 +104,15 @@ impl LeakArguments {
         options.rows = self.unwind.plan();
         options.max_probes = FUNCTIONS_MAX;
         let allocates = self.alloc.iter();
-        let allocates = allocates
-            .map(|text| with_fields(text, ALLOCATED, ("--alloc", "block")).map(with_calls_within));
+        let is_glob = |text: &String| text.contains(['*', '?']);
+        let several = self.alloc.len() > 1 || self.alloc.iter().any(is_glob);
+        let allocates = allocates.map(|text| {
+            let probe = with_fields(text, ALLOCATED, ("--alloc", "block"))?;
+            Ok(match several {
+                true => with_calls_within(probe),
+                false => probe,
+            })
+        });
         let frees = self.free.iter();
         let frees = frees.map(|text| with_fields(text, FREED, ("--free", "freed")));
         options.probes = allocates.chain(frees).collect::<Result<_, _>>()?;
@@ -152,7 +159,7 @@ fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
     }
 }
 
-/// A spec whose function may call others that allocate: it takes their block over.
+/// A spec whose function may have its block from another one: it takes the block over.
 fn with_calls_within(mut probe: ProbeSpec) -> ProbeSpec {
     let fields = &mut probe.spec.fields;
     let frees = fields.iter().any(|field| field.name == "freed");

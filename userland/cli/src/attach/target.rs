@@ -21,12 +21,15 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// Name of the C library.
 const LIBC: &str = "libc.so.6";
+/// Most bytes that the kernel reads of a script's first line.
+const SCRIPT_LINE_MAX: u64 = 256;
 /// Most files of a command that are looked at before it begins.
 const COMMAND_FILES_MAX: usize = 256;
 
@@ -154,6 +157,8 @@ impl Target {
             return Vec::new();
         };
         let mut paths = vec![program.path.clone()];
+        paths.extend(script_interpreter(&program.path));
+        let programs = paths.len();
         paths.extend(self.preloaded(program));
         let mut next = 0;
         while let Some(path) = paths.get(next).filter(|_| next < COMMAND_FILES_MAX) {
@@ -165,7 +170,8 @@ impl Target {
             // Libraries found in other ways (DT_RUNPATH) are handled when they are mapped.
             let needed = binary.needed();
             let libraries = needed.iter().filter_map(|name| self.search(name).ok());
-            for found in binary.interpreter().into_iter().chain(libraries) {
+            let linker = binary.interpreter().filter(|_| next <= programs);
+            for found in linker.into_iter().chain(libraries) {
                 if is_elf(&found) && !paths.contains(&found) {
                     paths.push(found);
                 }
@@ -195,10 +201,11 @@ impl Target {
             Target::Command(program) => {
                 let preloaded = self.preloaded(program);
                 let mut paths = self.will_map();
-                // A script: its interpreter, and what that starts, map libc.
+                // What a script starts maps libc.
                 if !is_elf(&program.path) {
-                    paths = self.search(LIBC).into_iter().collect();
-                    paths.extend(preloaded.iter().cloned());
+                    let libc = self.search(LIBC).ok();
+                    paths.extend(libc.filter(|libc| !paths.contains(libc)));
+                    paths.retain(|path| *path != program.path);
                 }
                 let is_meant = |path: &PathBuf| {
                     *path == program.path || may_allocate(path) || preloaded.contains(path)
@@ -302,11 +309,26 @@ impl Target {
     }
 }
 
+/// The program that a script names in its first line.
+fn script_interpreter(path: &Path) -> Option<PathBuf> {
+    let file = path.is_file().then(|| File::open(path).ok())??;
+    let mut start = Vec::new();
+    file.take(SCRIPT_LINE_MAX).read_to_end(&mut start).ok()?;
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let mut words = line.split(u8::is_ascii_whitespace);
+    let program = words.find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(program)))
+}
+
 /// Whether a file begins as those of programs do.
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
-    let file = File::open(path);
-    file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == *b"\x7fELF"
+    let mut read = || File::open(path)?.read_exact(&mut magic);
+    // To open a pipe would wait for a writer.
+    path.is_file() && read().is_ok() && magic == *b"\x7fELF"
 }
 
 /// The filter for a container that shares the pid namespace of others, and has no control group.

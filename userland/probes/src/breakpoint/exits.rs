@@ -33,7 +33,7 @@ pub trait Code {
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)>;
 
     /// At most `bytes` of code from an address on that no piece holds, up to the next function that
-    /// is known; empty where there is none.
+    /// has a symbol, or the section's end; empty where there is none.
     fn undescribed(&self, address: u64, bytes: usize) -> Vec<u8>;
 
     /// Whether the return address is on top of the stack before the instruction at an address;

@@ -15,15 +15,15 @@ impl Compiler<'_> {
     /// before it returns: at a return only if the span is older than the call, since another
     /// thread may have got the address meanwhile. Returns what the entry already requires.
     ///
-    /// A function that frees what it hands out may have got that from another one that is probed:
-    /// samples that calls within it took are dropped, and it takes its own.
+    /// A function whose `freed` is its `block` may have it from another one that is probed: with
+    /// `sample` it ends that one's span and draws itself.
     pub(super) fn spans(&mut self, spec: &Spec, sample: u64) -> Result<Option<(Value, Span)>> {
         let [block, bytes, freed] = fields(spec)?;
-        let is_own = match block.zip(freed) {
+        let takes_over = match block.zip(freed) {
             Some((block, freed)) => self.number(block)? == self.number(freed)?,
             None => false,
         };
-        if let Some(freed) = freed.filter(|_| !is_own) {
+        if let Some(freed) = freed.filter(|_| !takes_over) {
             let (before_call, counts) = (self.end == End::Return, block.is_none());
             if counts {
                 let address = self.number(freed)?;

@@ -425,6 +425,7 @@ fn allocations_begin_spans_and_frees_end_them() {
         .map(|step| step.small)
         .collect();
     assert_eq!(ends, [0], "however old");
+    assert!(sampled.by_argument().is_some());
     // Blocks that are not taken are turned away at the entry, unless the return frees, too.
     let requires = |text: &str| {
         let compiled = compile(text, spans(4096)).unwrap();

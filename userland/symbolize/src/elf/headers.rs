@@ -19,6 +19,12 @@ pub(super) fn parse_segment(header: &[u8]) -> Option<Segment> {
     })
 }
 
+/// Where the file has the path of the dynamic linker, and its length in bytes.
+pub(super) fn interpreter(header: &[u8]) -> Option<(u64, u64)> {
+    let is_it = u32_at(header, 0)? == elf::PT_INTERP.0;
+    is_it.then_some((u64_at(header, 8)?, u64_at(header, 32)?))
+}
+
 /// The memory that an executable segment takes.
 pub(super) fn code_in_memory(header: &[u8]) -> Option<Range<u64>> {
     let segment = parse_segment(header)?;

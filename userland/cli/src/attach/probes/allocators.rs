@@ -30,8 +30,8 @@ pub(super) struct AllocatorFunction {
 
 /// How functions are probed: registers need no debug information.
 const SIZE_FIRST: &str = "%return(block=%rax, bytes=entry(%rdi))";
-/// These may have their block from another one of them, and take it over.
-const SIZE_ONLY: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi))";
+/// Functions of the next four may have their block from another one of them: they take it over.
+const SIZE_FIRST_NESTED: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi))";
 const SIZE_SECOND: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rsi))";
 const COUNT_AND_SIZE: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi * %rsi))";
 const BY_POINTER: &str =
@@ -52,8 +52,8 @@ const C: [(&str, &str); 15] = [
     ("aligned_alloc", SIZE_SECOND),
     ("memalign", SIZE_SECOND),
     ("posix_memalign", BY_POINTER),
-    ("valloc", SIZE_ONLY),
-    ("pvalloc", SIZE_ONLY),
+    ("valloc", SIZE_FIRST_NESTED),
+    ("pvalloc", SIZE_FIRST_NESTED),
     ("free", FREED),
     ("free_sized", FREED),
     ("free_aligned_sized", FREED),

@@ -7,6 +7,7 @@ use crate::names::probed_file::ProbedFile;
 use nsprobe_containers::Process;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Time that a program gets to map its libraries.
@@ -24,9 +25,15 @@ pub(super) struct Unprobed {
 impl Unprobed {
     /// Beside these files.
     pub(super) fn new(files: &[ProbedFile]) -> Unprobed {
-        let names = files.iter().filter_map(|file| file.path.file_name());
+        // A mapping has the name that a link leads to.
+        let real = files
+            .iter()
+            .filter_map(|file| fs::canonicalize(&file.path).ok());
+        let paths = files.iter().map(|file| file.path.clone()).chain(real);
         Unprobed {
-            known: names.map(OsString::from).collect(),
+            known: paths
+                .filter_map(|path| Some(path.file_name()?.to_owned()))
+                .collect(),
             waiting: Vec::new(),
         }
     }

@@ -11,6 +11,8 @@ const PIECES_MAX: usize = 64;
 const BYTES_MAX: usize = 4 << 20;
 /// How often it is asked what is at an address.
 const QUESTIONS_MAX: usize = 1024;
+/// Most bytes that are looked through for pieces that nothing describes.
+const UNDESCRIBED_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of tables.
 const TABLE_BYTES_MAX: usize = 256 << 10;
 
@@ -19,6 +21,7 @@ pub(super) struct Budget {
     pub(super) pieces: usize,
     pub(super) bytes: usize,
     questions: usize,
+    undescribed: usize,
     table_bytes: usize,
 }
 
@@ -28,6 +31,7 @@ impl Default for Budget {
             pieces: PIECES_MAX,
             bytes: BYTES_MAX,
             questions: QUESTIONS_MAX,
+            undescribed: UNDESCRIBED_BYTES_MAX,
             table_bytes: TABLE_BYTES_MAX,
         }
     }
@@ -46,8 +50,13 @@ impl Budget {
         address: u64,
     ) -> Option<(u64, Cow<'c, [u8]>)> {
         take(&mut self.questions, 1)?;
-        let undescribed = || Some((address, undescribed::piece(code, address)?.into()));
-        let (start, bytes) = code.piece(address).or_else(undescribed)?;
+        let (start, bytes) = match code.piece(address) {
+            Some(piece) => piece,
+            None => {
+                take(&mut self.undescribed, undescribed::BYTES_MAX)?;
+                (address, undescribed::piece(code, address)?.into())
+            }
+        };
         let is_in = address.checked_sub(start)? < bytes.len() as u64;
         is_in.then_some((start, bytes))
     }

@@ -188,6 +188,13 @@ fn code_that_nothing_describes_is_followed_as_far_as_it_is_reached() {
     let far = [&[0x74, 0x02][..], RET, &[0x06], RET].concat();
     let found = made(&far).of(&[&jump]).unwrap();
     assert_eq!((found.returns, found.left), (vec![0x2002, 0x2004], vec![]));
+    // Padding is no function: what falls into it goes on behind it.
+    let code = Made {
+        others: vec![(0x1002, vec![0x90; 14])],
+        ..Made::default()
+    };
+    let found = code.with(0x1010, &[RET]).of(&[&[0x31, 0xc0]]);
+    assert_eq!(found, Ok(returns(&[0x1010])));
     // What cannot be decoded is not reached for certain.
     let found = made(&[0x06]).of(&[&jump, RET]).unwrap();
     assert_eq!(found.left, left(0x1000, When::Always));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Code that neither a symbol nor a description of frames covers, such as the hidden functions of
 //! a stripped C library.
+//!
+//! A call is taken to return: where it does not, what follows in the section is taken for code, too.
 
 use super::piece::{goes_on, is_padding, target};
 use super::Code;
@@ -9,7 +11,7 @@ use iced_x86::FlowControl;
 use std::collections::BTreeMap;
 
 /// Most bytes of it that are looked through for a piece.
-const BYTES_MAX: usize = 16 << 10;
+pub(super) const BYTES_MAX: usize = 16 << 10;
 
 /// The code that is reached from an address, as far as nothing but padding lies in between.
 pub(super) fn piece(code: &dyn Code, address: u64) -> Option<Vec<u8>> {
@@ -34,8 +36,8 @@ pub(super) fn piece(code: &dyn Code, address: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The lengths of the instructions that are reached from the first one, by where they begin; none
-/// where one of them cannot be decoded.
+/// The lengths of the instructions that are reached from the first one, by where they begin; `None`
+/// where one of them cannot be decoded, and where the first is padding.
 fn lengths(address: u64, bytes: &[u8]) -> Option<BTreeMap<usize, usize>> {
     let mut lengths = BTreeMap::new();
     let mut open = vec![0];
@@ -44,6 +46,9 @@ fn lengths(address: u64, bytes: &[u8]) -> Option<BTreeMap<usize, usize>> {
             continue;
         }
         let instruction = decode(bytes.get(at..)?, address.checked_add(at as u64)?)?;
+        if at == 0 && is_padding(&instruction) {
+            return None;
+        }
         lengths.insert(at, instruction.len());
         if goes_on(&instruction) {
             open.push(at + instruction.len());
