@@ -58,7 +58,7 @@ impl Probe {
             return Verdict::Remove;
         }
         let sequence = sequence as u32;
-        let draw = || self.context.random(self.id, here.cpu, sequence, 0);
+        let draw = self.draw(here.cpu, sequence, 0);
         let rejects = |program: &Arc<Program>| program.rejects(regs, 0, Some(draw));
         if !admits || self.at_entry.as_ref().is_some_and(rejects) {
             // The exit must not mistake the row of an abandoned call for this one.

@@ -59,7 +59,7 @@ impl Hook for Probe {
             return Verdict::Keep;
         }
         if let Some(program) = &self.at_entry {
-            let draw = || context.random(self.id, here.cpu, sequence as u32, 0);
+            let draw = self.draw(here.cpu, sequence as u32, 0);
             if program.rejects(regs, 0, Some(draw)) {
                 here.end(End::Rejected);
                 return Verdict::Ignore;
@@ -150,10 +150,7 @@ impl Probe {
 
     /// Handles a return whose task the filter has admitted.
     pub(super) fn ended(&self, hit: &Hit<'_>) -> Verdict {
-        let draw = || {
-            self.context
-                .random(self.id, hit.here.cpu, hit.sequence, hit.now_ns)
-        };
+        let draw = self.draw(hit.here.cpu, hit.sequence, hit.now_ns);
         match &self.at_return {
             Some(program) if program.rejects(hit.regs, self.popped(), Some(draw)) => {
                 hit.here.end(End::Rejected);
@@ -167,6 +164,12 @@ impl Probe {
             },
             None => self.deliver(hit, &Found::default()),
         }
+    }
+
+    /// Gives the random number of a hit, as its program would have it.
+    #[inline(always)]
+    pub(super) fn draw(&self, cpu: u32, sequence: u32, now_ns: u64) -> impl Fn() -> u64 + '_ {
+        move || self.context.random(self.id, cpu, sequence, now_ns)
     }
 
     /// Ends the span of a register, as the program would.
@@ -242,7 +245,7 @@ impl Probe {
             return Verdict::Keep;
         }
         // Without a number of the hit, it is the time that makes it random.
-        let draw = || context.random(self.id, here.cpu, sequence as u32, 0);
+        let draw = self.draw(here.cpu, sequence as u32, 0);
         let draw = (sequence as u32 != 0).then_some(draw);
         match &self.at_entry {
             Some(program) if program.rejects(regs, 0, draw) => {

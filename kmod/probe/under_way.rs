@@ -8,7 +8,7 @@
 //! what a function restores: its return address, and its caller's registers. Rows are freed when
 //! their address space ends.
 //!
-//! A call may be in one of eight rows. The task that turns a row's state to busy owns it until it
+//! A call may be in one of the rows of a set. The task that turns a row's state to busy owns it until it
 //! publishes it; a busy row is passed over. If all are taken, the oldest call is forgotten.
 
 use crate::{
@@ -29,7 +29,7 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Rows where a call may be.
+/// Rows of a set.
 const WAYS: usize = 8;
 const SETS: usize = CALLS_MAX as usize / WAYS;
 /// Counters of rows, each shared by several address spaces.
@@ -194,9 +194,8 @@ impl UnderWay {
     /// Ends a call and returns it; `None` if its beginning was not seen. Drops an abandoned one
     /// whose place on the stack now belongs to another call.
     pub(crate) fn end(&self, frame: &Frame) -> Option<PendingCall> {
-        // Mostly so where entries turn calls away.
-        let taken = self.taken.get((frame.space % COUNTERS as u64) as usize);
-        if taken.is_none_or(|taken| taken.load(Relaxed) == 0) {
+        // Common where entries reject most calls.
+        if self.has_none(frame.space) {
             return None;
         }
         for row in self.set(frame) {
@@ -212,10 +211,23 @@ impl UnderWay {
         None
     }
 
+    /// The counter of an address space's rows.
+    #[inline(always)]
+    fn counter(&self, space: u64) -> Option<&AtomicU64> {
+        self.taken.get((space % COUNTERS as u64) as usize)
+    }
+
+    /// Whether no row is taken by a call of an address space.
+    #[inline(always)]
+    fn has_none(&self, space: u64) -> bool {
+        self.counter(space)
+            .is_none_or(|taken| taken.load(Relaxed) == 0)
+    }
+
     /// Counts the rows of an address space.
     #[inline(always)]
     fn count(&self, space: u64, more: i64) {
-        if let Some(taken) = self.taken.get((space % COUNTERS as u64) as usize) {
+        if let Some(taken) = self.counter(space) {
             taken.fetch_add(more as u64, Relaxed);
         }
     }
@@ -223,8 +235,7 @@ impl UnderWay {
     /// Frees the rows of an address space that has ended: no task is in its calls any more. Any
     /// context.
     pub(crate) fn space_ended(&self, space: u64) {
-        let taken = self.taken.get((space % COUNTERS as u64) as usize);
-        if taken.is_none_or(|taken| taken.load(Relaxed) == 0) {
+        if self.has_none(space) {
             return;
         }
         for row in &*self.rows {
