@@ -1968,10 +1968,7 @@ enum nsprobe_flaw {
 	 * a key.
 	 */
 	NSPROBE_FLAW_TOO_MUCH_OUTPUT = 6,
-	/*
-	 * What may be there once or twice is there again, or ends spans with
-	 * keys of another length.
-	 */
+	/* An operation is there more often than a program may have it. */
 	NSPROBE_FLAW_REPEATED = 7,
 	/* The stack or instruction pointer is set. */
 	NSPROBE_FLAW_NOT_WRITABLE = 8,

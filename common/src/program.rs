@@ -158,9 +158,9 @@ numbered! {
         Value = 82,
         /// Ends the span that began under the key so far, and empties the key for what
         /// follows. Nanoseconds since it began; absent when there is none. At most twice in a
-        /// program, with keys of one length. With `small` 1 only a span that began before the call that returns here:
-        /// one that began meanwhile, in another thread, stays. Absent where there is no return,
-        /// or the call's entry was not seen.
+        /// program, with keys of one length. With `small` 1 only a span that began before the
+        /// call that returns here: one that began meanwhile, in another thread, stays. Absent
+        /// where there is no return, or the call's entry was not seen.
         EndSpan = 83,
         /// The value that the ended span began with; absent when there was none.
         SpanValue = 84,
@@ -279,7 +279,7 @@ pub enum Flaw {
     BadSize = 5,
     /// More fields, or longer ones, than a record holds, or more words than a key.
     TooMuchOutput = 6,
-    /// What may be there once or twice is there again, or ends spans with keys of another length.
+    /// An operation is there more often than a program may have it.
     Repeated = 7,
     /// The stack or instruction pointer is set.
     NotWritable = 8,

@@ -157,9 +157,11 @@ impl Checker<'_> {
             Operation::EndSpan => {
                 within(step.small, 0, 1)?;
                 let words = core::mem::take(&mut self.summary.key_words);
-                let differs = self.summary.ends_span.is_some_and(|before| before != words);
+                if self.summary.ends_span.is_some_and(|first| first != words) {
+                    return Err(Flaw::BadSize);
+                }
                 self.ends = self.ends.saturating_add(1);
-                if differs || self.ends > ENDS_MAX {
+                if self.ends > ENDS_MAX {
                     return Err(Flaw::Repeated);
                 }
                 self.summary.ends_span = Some(words);

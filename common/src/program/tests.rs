@@ -478,7 +478,7 @@ fn flaws_are_named_with_their_step() {
                 step(Operation::EndSpan, 1, 0, 0, 0, 0),
             ],
             3,
-            Flaw::Repeated,
+            Flaw::BadSize,
         ),
         (vec![constant(0, 0); STEPS_MAX + 1], 0, Flaw::TooLong),
         (
