@@ -60,12 +60,12 @@ impl FileCode for Followed<'_, '_> {
         };
         let own = own.into_iter().flat_map(at).map(|function| &*function.name);
         let linked = slot.into_iter().flat_map(|slot| binary.linked_names(slot));
-        let names: Vec<&str> = own.clone().chain(linked).collect();
-        let fills = |name: &&str| ends.by_argument.is_some() && FILLS.contains(name);
-        // One of another file may be that of any other.
+        let mut names = own.clone().chain(linked);
+        let fills = |name: &str| ends.by_argument.is_some() && FILLS.contains(&name);
+        // A function of another file may be interposed by one that has no probe.
         let is_probed = |name: &str| ends.probed.iter().any(|probed| probed == name);
         match () {
-            _ if names.iter().any(fills) => Behind::ReturnsArgument,
+            _ if names.any(fills) => Behind::ReturnsArgument,
             _ if own.clone().any(is_probed) => Behind::HasProbe,
             _ => Behind::Unknown,
         }

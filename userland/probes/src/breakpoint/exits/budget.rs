@@ -11,8 +11,8 @@ const PIECES_MAX: usize = 64;
 const BYTES_MAX: usize = 4 << 20;
 /// How often it is asked what is at an address.
 const QUESTIONS_MAX: usize = 1024;
-/// Most bytes that are looked through for pieces that nothing describes.
-const UNDESCRIBED_BYTES_MAX: usize = 1 << 20;
+/// How often code that nothing describes is looked through.
+const UNDESCRIBED_MAX: usize = 64;
 /// Most bytes of tables.
 const TABLE_BYTES_MAX: usize = 256 << 10;
 
@@ -31,7 +31,7 @@ impl Default for Budget {
             pieces: PIECES_MAX,
             bytes: BYTES_MAX,
             questions: QUESTIONS_MAX,
-            undescribed: UNDESCRIBED_BYTES_MAX,
+            undescribed: UNDESCRIBED_MAX,
             table_bytes: TABLE_BYTES_MAX,
         }
     }
@@ -53,7 +53,7 @@ impl Budget {
         let (start, bytes) = match code.piece(address) {
             Some(piece) => piece,
             None => {
-                take(&mut self.undescribed, undescribed::BYTES_MAX)?;
+                take(&mut self.undescribed, 1)?;
                 (address, undescribed::piece(code, address)?.into())
             }
         };

@@ -195,7 +195,7 @@ fn code_that_nothing_describes_is_followed_as_far_as_it_is_reached() {
     };
     let found = code.with(0x1010, &[RET]).of(&[&[0x31, 0xc0]]);
     assert_eq!(found, Ok(returns(&[0x1010])));
-    // What cannot be decoded is not reached for certain.
+    // Code that cannot be decoded is not followed.
     let found = made(&[0x06]).of(&[&jump, RET]).unwrap();
     assert_eq!(found.left, left(0x1000, When::Always));
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Code that neither a symbol nor a description of frames covers, such as the hidden functions of
-//! a stripped C library.
-//!
-//! A call is taken to return: where it does not, what follows in the section is taken for code, too.
+//! a stripped C library. Every call is assumed to return.
 
 use super::piece::{goes_on, is_padding, target};
 use super::Code;
@@ -10,8 +8,8 @@ use crate::breakpoint::decode;
 use iced_x86::FlowControl;
 use std::collections::BTreeMap;
 
-/// Most bytes of it that are looked through for a piece.
-pub(super) const BYTES_MAX: usize = 16 << 10;
+/// Most bytes that are decoded for a piece.
+const BYTES_MAX: usize = 16 << 10;
 
 /// The code that is reached from an address, as far as nothing but padding lies in between.
 pub(super) fn piece(code: &dyn Code, address: u64) -> Option<Vec<u8>> {
@@ -42,7 +40,7 @@ fn lengths(address: u64, bytes: &[u8]) -> Option<BTreeMap<usize, usize>> {
     let mut lengths = BTreeMap::new();
     let mut open = vec![0];
     while let Some(at) = open.pop() {
-        if lengths.contains_key(&at) || (at >= bytes.len() && at > 0) {
+        if lengths.contains_key(&at) || at >= bytes.len() {
             continue;
         }
         let instruction = decode(bytes.get(at..)?, address.checked_add(at as u64)?)?;
