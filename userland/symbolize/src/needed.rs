@@ -37,8 +37,8 @@ impl Binary {
     /// The path of the dynamic linker that it starts with; `None` for a static program.
     pub fn interpreter(&self) -> Option<PathBuf> {
         let (offset, bytes) = self.elf.interpreter?;
-        let bytes = usize::try_from(bytes).ok()?;
-        let mut path = vec![0; Some(bytes).filter(|bytes| *bytes <= NAME_BYTES_MAX)?];
+        let bytes = usize::try_from(bytes).ok();
+        let mut path = vec![0; bytes.filter(|bytes| *bytes <= NAME_BYTES_MAX)?];
         self.elf.read_into(offset, &mut path).ok()?;
         let path = path.split(|byte| *byte == 0).next()?;
         (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))

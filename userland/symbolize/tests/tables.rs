@@ -160,6 +160,11 @@ fn a_file_without_section_headers_has_its_dynamic_symbols_and_frames() {
         assert_eq!(ours.address, theirs.address);
         assert!(!theirs.data.is_empty() && ours.data.starts_with(&theirs.data));
     }
+    let flags = ["-Wl,--dynamic-linker=/lib/ld-other.so"];
+    if let Some(path) = folder.built("program", "cc", &flags, "copies.c") {
+        let program = open(&without_headers(&folder, &path)).unwrap();
+        assert_eq!(program.interpreter(), Some("/lib/ld-other.so".into()));
+    }
 }
 
 /// The tables of a file without section headers are bounded by its segments, whatever it says.

@@ -19,7 +19,7 @@ use nsprobe_symbolize::{counted, Binary};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// Name of the C library.
 const LIBC: &str = "libc.so.6";
-/// Most bytes that the kernel reads of a script's first line.
-const SCRIPT_LINE_MAX: u64 = 256;
+/// Bytes that the kernel reads of a file to execute it (`BINPRM_BUF_SIZE`).
+const START_BYTES: u64 = 256;
 /// Most files of a command that are looked at before it begins.
 const COMMAND_FILES_MAX: usize = 256;
 
@@ -311,13 +311,9 @@ impl Target {
 
 /// The program that a script names in its first line.
 fn script_interpreter(path: &Path) -> Option<PathBuf> {
-    let file = path.is_file().then(|| File::open(path).ok())??;
-    let mut start = Vec::new();
-    file.take(SCRIPT_LINE_MAX).read_to_end(&mut start).ok()?;
-    let line = start
-        .strip_prefix(b"#!")?
-        .split(|byte| *byte == b'\n')
-        .next()?;
+    let start = start_of(path).ok()?;
+    let line = start.strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace);
     let program = words.find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsStr::from_bytes(program)))
@@ -325,10 +321,19 @@ fn script_interpreter(path: &Path) -> Option<PathBuf> {
 
 /// Whether a file begins as those of programs do.
 fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    let mut read = || File::open(path)?.read_exact(&mut magic);
-    // To open a pipe would wait for a writer.
-    path.is_file() && read().is_ok() && magic == *b"\x7fELF"
+    start_of(path).is_ok_and(|start| start.starts_with(b"\x7fELF"))
+}
+
+/// What the kernel reads of a file to execute it; nothing of one that is no regular file, as to
+/// open a pipe waits for a writer.
+fn start_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    if path.is_file() {
+        File::open(path)?
+            .take(START_BYTES)
+            .read_to_end(&mut start)?;
+    }
+    Ok(start)
 }
 
 /// The filter for a container that shares the pid namespace of others, and has no control group.
@@ -349,4 +354,26 @@ fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::
         counted(pids.len(), "process")
     ));
     Ok(Filter::pids(pids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_name_the_program_that_runs_them() {
+        let path = env::temp_dir().join(format!("nsprobe-script-{}", std::process::id()));
+        for (text, program) in [
+            ("#! /bin/sh -e\necho\n", Some("/bin/sh")),
+            ("#!/usr/bin/env python3", Some("/usr/bin/env")),
+            ("#!\n/bin/sh\n", None),
+            ("\x7fELF", None),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let found = script_interpreter(&path);
+            assert_eq!(found.as_deref(), program.map(Path::new), "{text}");
+            assert_eq!(is_elf(&path), text.starts_with('\x7f'));
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }
