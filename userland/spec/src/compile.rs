@@ -53,8 +53,7 @@ pub enum Sink<'a> {
     /// They begin and end spans of memory: the fields `block` and `bytes` are what a call
     /// allocates, `freed` is what it frees.
     Spans {
-        /// Of blocks smaller than this number of bytes, only as many begin a span, at random,
-        /// as would be there if each had this size; zero for all.
+        /// Bytes allocated per sample; zero for all blocks.
         sample: u64,
         /// Functions of the file that have probes of their own: a call that one of them goes on
         /// in by a jump is theirs.

@@ -23,9 +23,9 @@ const FREED: &str = "freed=arg1";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  nsprobe leak -c web --older-than 30s -t 60",
-    after_long_help = "nsprobe finds the allocators of the target by their symbols (malloc and free of libc, \
-                  jemalloc), and counts what they hand out and do not get back, from its start \
-                  on, by the stack that allocated it. Each malloc and each free costs traps: expect a \
+    after_long_help = "nsprobe finds the allocators of the target by their symbols (malloc and free of glibc, \
+                  musl and jemalloc), and counts what they hand out and do not get back, from its \
+                  start on, by the stack that allocated it. Each malloc and each free costs traps: expect a \
                   program that does little else to run many times slower.\n\n\
                   Examples:\n  \
                   nsprobe leak -c web --older-than 30s -t 60\n  \
@@ -45,7 +45,8 @@ pub(super) struct LeakArguments {
     /// Sample one block per BYTES allocated, such as 512K
     ///
     /// The probability of a block is its size divided by BYTES; larger ones are always taken. The
-    /// program is slowed down less, and the figures are estimates with their 95 % confidence intervals.
+    /// program is slowed down less, and the figures are estimates with their 95 % confidence
+    /// intervals.
     #[arg(long, help_heading = LIMITS, value_name = "BYTES", value_parser = sample_bytes)]
     sample: Option<u64>,
     /// Instead of malloc: a function that allocates (docs/spec.md)
@@ -103,10 +104,9 @@ impl LeakArguments {
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
         options.max_probes = FUNCTIONS_MAX;
-        let allocates = self.alloc.iter();
         let is_glob = |text: &String| text.contains(['*', '?']);
         let several = self.alloc.len() > 1 || self.alloc.iter().any(is_glob);
-        let allocates = allocates.map(|text| {
+        let allocates = self.alloc.iter().map(|text| {
             let probe = with_fields(text, ALLOCATED, ("--alloc", "block"))?;
             Ok(match several {
                 true => with_calls_within(probe),
@@ -132,7 +132,7 @@ impl LeakArguments {
 /// Bytes allocated per sample.
 fn sample_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
-        0 => Err("0 bytes: leave the option out to see all blocks".to_owned()),
+        0 => Err("0 bytes: omit the option to see all blocks".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -142,8 +142,8 @@ fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
     let tasks = &options.tasks;
     if options.who == TargetSpec::Host {
         return Err(raw(
-            "leak needs a target: -c NAME (also a control group's path), -p PID or -- COMMAND (each malloc and free of the whole \
-             machine would trap)",
+            "leak needs a target: -c NAME (also a control group's path), -p PID or -- COMMAND (each \
+             malloc and free of the whole machine would trap)",
         ));
     }
     let some_threads = [

@@ -140,12 +140,23 @@ fn a_leak_needs_whole_processes_and_both_ends_of_blocks() {
     let free = ["-p", "1", "--free", "a:f", "--alloc"];
     assert!(leak(&["-c", "web", "--older-than", "200ms", "--sample", "512K"]).is_ok());
     assert!(leak(&[&free[..], &["a:g(block=$retval, bytes=arg2)"]].concat()).is_ok());
+    // One of several may have its block from another one.
+    let frees = |others: &[&str]| {
+        let plan = leak(&[&free[..], &["a:g"], others].concat()).unwrap();
+        let Plan::Leak(plan) = plan else {
+            panic!("a leak's plan");
+        };
+        let fields = &plan.options.probes[0].spec.fields;
+        fields.iter().any(|field| field.name == "freed")
+    };
+    assert!(!frees(&[]));
+    assert!(frees(&["--alloc", "a:h"]));
     for (words, why) in [
         (&[][..], "needs a target"),
         (&["--cgroup", "/x"], "needs a target"),
         (&["-p", "1", "--tid", "1"], "whole processes"),
         (&["-p", "1", "-o", "x.nsprobe"], "makes no recordings"),
-        (&["-p", "1", "--sample", "0"], "leave the option out"),
+        (&["-p", "1", "--sample", "0"], "omit the option"),
         (&["-p", "1", "--older-than", "5x"], "not a time span"),
         (&["-p", "1", "--alloc", "a:f"], "--free"),
         (

@@ -30,7 +30,7 @@ pub(super) struct AllocatorFunction {
 
 /// How functions are probed: registers need no debug information.
 const SIZE_FIRST: &str = "%return(block=%rax, bytes=entry(%rdi))";
-/// Functions of the next four may have their block from another one of them: they take it over.
+/// Functions with these four may have their block from another probed one, and take it over.
 const SIZE_FIRST_NESTED: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi))";
 const SIZE_SECOND: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rsi))";
 const COUNT_AND_SIZE: &str = "%return(freed=%rax, block=%rax, bytes=entry(%rdi * %rsi))";

@@ -45,7 +45,7 @@ impl Unprobed {
         }
     }
 
-    /// What there is to say of programs that have started a while ago.
+    /// Notes on programs that have had time to map their libraries.
     pub(super) fn notes(&mut self) -> Vec<String> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let (pids, others) = waiting.partition(|(_, since)| since.elapsed() >= PATIENCE);
