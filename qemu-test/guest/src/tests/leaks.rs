@@ -8,6 +8,7 @@ use crate::oracle::SOON;
 use crate::victim::{self, Victim};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// Debian's jemalloc.
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
@@ -156,24 +157,24 @@ fn leaks_of_a_running_process_grow_and_shrink() {
 test! { full, leaks_of_other_allocators_are_asked_for_or_said }
 fn leaks_of_other_allocators_are_asked_for_or_said() {
     let _module = Module::load();
-    let program = victim::path("leaks");
-    let program = program.to_str().expect("a plain name");
+    let path = |name| victim::path(name).display().to_string();
+    let (glibc, musl) = (path("leaks"), path("leaks_musl"));
     let own = ["--alloc", "libc.so.6:malloc", "--free", "libc.so.6:free"];
-    let words = ["leak", "--json", "--", program, "plain"];
+    let words = ["leak", "--json", "--", &*glibc, "plain"];
     let output = command::run(&[&words[..2], &own, &words[2..]].concat()).succeeded();
-    let (shown, truth) = (shown(&output, program), truth(&output));
+    let (shown, truth) = (shown(&output, &glibc), truth(&output));
     assert_eq!(shown["leak_malloc"], truth["leak_malloc"]);
     assert!(!shown.contains_key("leak_calloc"), "{shown:?}");
 
-    let later = format!("LD_PRELOAD={JEMALLOC} sleep 2");
-    let output = command::run(&["leak", "--", "sh", "-c", &later]).succeeded();
+    let later = format!("exec env LD_PRELOAD={JEMALLOC} sleep 1000");
+    let traced = format!("exec {} leak -- sh -c '{later}' 2>&1", command::FILE);
+    let mut running = Running::start_command(Command::new("sh").args(["-c", &traced]));
     let note = "libjemalloc.so.2 mapped, which had not been found at the start";
-    assert!(output.stderr.contains(note), "{}", output.stderr);
+    running.wait_for(note, SOON);
+    running.interrupt();
 
     // Functions of musl are hidden, without symbols and unwind rows.
-    let program = victim::path("leaks_musl");
-    let program = program.to_str().expect("a plain name");
-    let output = command::run(&["leak", "--json", "--", program, "plain"]).succeeded();
+    let output = command::run(&["leak", "--json", "--", &*musl, "plain"]).succeeded();
     let (mut shown, mut truth) = (Sums::new(), self::truth(&output));
     let others = rows(&output)
         .iter()
@@ -185,9 +186,7 @@ fn leaks_of_other_allocators_are_asked_for_or_said() {
     assert!(output.stderr.contains("allocator: ld-musl-x86_64.so.1\n"));
 
     // The calloc of musl calls malloc, which draws, too; that of glibc ends in memset.
-    for name in ["leaks_musl", "leaks"] {
-        let program = victim::path(name);
-        let program = program.to_str().expect("a plain name");
+    for program in [&*musl, &*glibc] {
         let words = ["leak", "--json", "--sample", "2K", "--", program, "plain"];
         let output = command::run(&words).succeeded();
         let rows = rows(&output);
