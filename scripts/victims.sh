@@ -5,8 +5,8 @@
 # Inputs:  FOLDER; qemu-test/victims/*.c, *.cc and *.go. In C and C++ a line "flags: …" in a
 #          file's first comment is given to the compiler after the defaults, and a line
 #          "musl: …" in the same way, for that C library as well.
-# Outputs: FOLDER/NAME for each source, FOLDER/NAME_musl and that library. Only what is older than its source, or than a
-#          header, is made again.
+# Outputs: FOLDER/NAME for each source, FOLDER/NAME_musl and that library. Only what is
+#          older than its source, or than a header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$1
