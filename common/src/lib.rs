@@ -41,6 +41,7 @@ pub mod frame;
 pub mod histogram;
 pub mod instruction;
 pub mod limit;
+pub mod pointer_set;
 pub mod program;
 pub mod record;
 pub mod ring;

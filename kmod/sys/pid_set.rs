@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A set of processes or threads that handlers search without a lock.
 //!
-//! Open addressing with linear probing. An entry holds its `struct pid`, so that the address cannot
-//! be reused while it is in the set; readers compare addresses and never follow them, so entries
-//! may be removed at any time.
+//! An entry holds its `struct pid`, so that the address cannot be reused while it is in the set;
+//! readers compare addresses and never follow them, so entries may be removed at any time.
 
 use super::{
     helpers,
@@ -11,10 +10,11 @@ use super::{
     memory,
     task::Pid,
 };
+use crate::common::pointer_set::PointerSet;
 use core::sync::atomic::{
     AtomicPtr,
     AtomicU64,
-    Ordering::{Acquire, Relaxed, Release}, //
+    Ordering::Relaxed, //
 };
 use kernel::{
     bindings,
@@ -23,16 +23,13 @@ use kernel::{
 };
 
 /// Maximum number of entries.
-pub(crate) const ENTRIES_MAX: usize = 1 << 14;
-/// Twice as many as entries, so that searches are short.
-const SLOTS: usize = ENTRIES_MAX << 1;
-/// Additions to a full set between two searches for dead entries.
-const PATIENCE: usize = ENTRIES_MAX >> 2;
+const ENTRIES_MAX: usize = 1 << 14;
+/// More than entries, so that searches are short.
+const SLOTS: usize = ENTRIES_MAX << 2;
+/// Slots that each addition looks at for dead entries.
+const LOOKS: usize = 8;
 
 type Slot = AtomicPtr<bindings::pid>;
-
-/// Marks a removed entry: searches continue past it.
-const GONE: *mut bindings::pid = core::ptr::without_provenance_mut(1);
 
 /// The kind of task that a pid must have for its entry to stay.
 #[derive(Clone, Copy)]
@@ -44,20 +41,13 @@ pub(crate) enum Kind {
 #[derive(Default)]
 struct Fill {
     entries: usize,
-    /// Additions that are refused before the next search for dead entries.
-    patience: usize,
-}
-
-enum Room {
-    Found,
-    None,
-    PerhapsDead,
+    /// The slot behind the next one to be looked at for a dead entry.
+    cursor: usize,
 }
 
 /// # Invariants
 ///
-/// Every slot is NULL, [`GONE`], or a pid of which the set owns one reference; slots
-/// change under `fill` only.
+/// Every entry is a pid of which the set owns one reference; slots change under `fill` only.
 pub(crate) struct PidSet {
     slots: KVVec<Slot>,
     fill: RawLock<Fill>,
@@ -81,92 +71,59 @@ impl PidSet {
         self.missed.load(Relaxed)
     }
 
-    /// The slots in search order for `pid`.
-    fn search(&self, pid: &Pid) -> impl Iterator<Item = &Slot> {
-        let hash = (pid.as_ptr().addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let first = (hash >> 40) as usize;
-        (0..SLOTS).filter_map(move |step| self.slots.get(first.wrapping_add(step) & (SLOTS - 1)))
+    #[inline(always)]
+    fn set(&self) -> PointerSet<'_, bindings::pid> {
+        PointerSet::new(&self.slots)
     }
 
-    /// Whether `pid` is in the set. Any context, no locks.
+    /// Whether `pid` is in the set. Any context, no locks, a bounded number of steps.
     pub(crate) fn contains(&self, pid: &Pid) -> bool {
-        for slot in self.search(pid) {
-            let there = slot.load(Acquire);
-            if there == pid.as_ptr() {
-                return true;
-            }
-            if there.is_null() {
-                return false;
-            }
-        }
-        false
+        self.set().contains(pid.as_ptr())
     }
 
     /// Adds `pid`; counts it as missed if there is no room. Any context but NMI.
     pub(crate) fn insert(&self, pid: &Pid) {
-        let is_in = match self.try_insert(pid) {
-            Room::Found => true,
-            Room::None => false,
-            // Not every time: each fork would pay for it while the set is full.
-            Room::PerhapsDead => {
-                self.sweep();
-                matches!(self.try_insert(pid), Room::Found)
-            }
+        let mut dead = [core::ptr::null_mut(); LOOKS];
+        let is_in = {
+            let mut fill = self.fill.lock();
+            self.clean(&mut fill, &mut dead);
+            self.contains(pid) || self.add(&mut fill, pid)
         };
         if !is_in {
             self.missed.fetch_add(1, Relaxed);
         }
-    }
-
-    fn try_insert(&self, pid: &Pid) -> Room {
-        let mut fill = self.fill.lock();
-        if fill.entries >= ENTRIES_MAX {
-            let due = fill.patience == 0;
-            fill.patience = match due {
-                true => PATIENCE,
-                false => fill.patience.wrapping_sub(1),
-            };
-            return if due { Room::PerhapsDead } else { Room::None };
-        }
-        let mut free = None;
-        for slot in self.search(pid) {
-            let there = slot.load(Relaxed);
-            if there == pid.as_ptr() {
-                return Room::Found;
-            }
-            if there.is_null() || there == GONE {
-                free = free.or(Some(slot));
-            }
-            if there.is_null() {
-                break;
-            }
-        }
-        let Some(slot) = free else {
-            return Room::None;
-        };
-        // SAFETY: `pid` is valid.
-        // INVARIANT: The slot owns the reference that this takes; we hold `fill`.
-        slot.store(unsafe { helpers::nsprobe_get_pid(pid.as_ptr()) }, Release);
-        fill.entries = fill.entries.wrapping_add(1);
-        Room::Found
-    }
-
-    /// Removes the entries whose task is dead. The lock is taken for each slot, so that
-    /// interrupts are never off for long.
-    #[cold]
-    fn sweep(&self) {
-        for slot in self.slots.iter() {
-            let mut fill = self.fill.lock();
-            let pid = slot.load(Relaxed);
-            if pid.is_null() || pid == GONE || self.lives(pid) {
-                continue;
-            }
-            slot.store(GONE, Release);
-            fill.entries = fill.entries.wrapping_sub(1);
-            drop(fill);
-            // SAFETY: By the invariant the slot owned this reference, and it does not hold
-            // it any more. Readers compare the address only.
+        for pid in dead {
+            // SAFETY: `clean` took this reference, or none, out of the set. Readers compare the
+            // address only.
             unsafe { bindings::put_pid(pid) };
+        }
+    }
+
+    fn add(&self, fill: &mut Fill, pid: &Pid) -> bool {
+        if fill.entries >= ENTRIES_MAX {
+            return false;
+        }
+        // SAFETY: `pid` is valid.
+        // INVARIANT: The entry owns the reference that this takes; we hold `fill`.
+        let entry = unsafe { helpers::nsprobe_get_pid(pid.as_ptr()) };
+        if !self.set().insert(entry) {
+            // SAFETY: The reference was just taken; the caller holds another, so nothing is freed
+            // under the lock.
+            unsafe { bindings::put_pid(entry) };
+            return false;
+        }
+        fill.entries = fill.entries.wrapping_add(1);
+        true
+    }
+
+    /// Removes entries whose task is dead from the next few slots.
+    fn clean(&self, fill: &mut Fill, dead: &mut [*mut bindings::pid; LOOKS]) {
+        for out in dead {
+            fill.cursor = fill.cursor.wrapping_sub(1);
+            if let Some(removed) = self.set().clean(fill.cursor, |pid| self.lives(pid)) {
+                fill.entries = fill.entries.wrapping_sub(1);
+                *out = removed;
+            }
         }
     }
 
@@ -184,12 +141,9 @@ impl PidSet {
 
 impl Drop for PidSet {
     fn drop(&mut self) {
-        for slot in self.slots.iter() {
-            let pid = slot.load(Relaxed);
-            if !pid.is_null() && pid != GONE {
-                // SAFETY: By the invariant the slot owns this reference, and goes.
-                unsafe { bindings::put_pid(pid) };
-            }
+        for pid in self.set().entries() {
+            // SAFETY: By the invariant the entry owns this reference, and goes.
+            unsafe { bindings::put_pid(pid) };
         }
     }
 }
