@@ -8,6 +8,9 @@
 //! process, or its container, is gone. The table is allocated when the session is made, never
 //! shrinks, and never gives an id to another file: a lookup takes no lock. Unwind rows come and go
 //! (`sys/rcu_slot.rs`).
+//!
+//! Notes are hostile and long to read. So none are read in an interrupt, nor for more than some
+//! files of a stack: the next stack through the file reads them.
 
 pub(crate) mod unwind_rows;
 
@@ -30,11 +33,14 @@ use crate::{
         vma::{look_up, FileKey, Mapping}, //
     }, //
 };
-use core::sync::atomic::{
-    AtomicBool,
-    AtomicU32,
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release}, //
+use core::{
+    cell::Cell,
+    sync::atomic::{
+        AtomicBool,
+        AtomicU32,
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release}, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -61,6 +67,8 @@ const PLACES: usize = 2 * OBJECTS_MAX as usize;
 const PROBES_MAX: usize = 64;
 /// Mappings of a file, from its code downwards, that are searched for the ELF header.
 const HEADER_SEARCH_MAX: usize = 8;
+/// Files whose notes are read for one stack.
+const NOTES_MAX: u32 = 4;
 
 /// A file. One that has rows may not have been seen in a stack yet.
 struct Slot {
@@ -107,6 +115,8 @@ pub(crate) struct Objects {
     index: KVVec<AtomicU32>,
     /// The number of objects; held while one is added.
     count: RawLock<u32>,
+    /// Whether no more can be added.
+    is_full: AtomicBool,
     row_bytes: AtomicU64,
     /// How many times rows were dropped.
     dropped: AtomicU32,
@@ -118,6 +128,25 @@ pub(crate) struct Identified {
     pub(crate) is_new: bool,
 }
 
+/// How many files' notes may still be read for a stack.
+pub(crate) struct NoteBudget(Cell<u32>);
+
+impl NoteBudget {
+    /// That of a stack captured here.
+    pub(crate) fn of_stack() -> Self {
+        NoteBudget(Cell::new(match sys::in_interrupt() {
+            true => 0,
+            false => NOTES_MAX,
+        }))
+    }
+
+    fn take(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left != 0
+    }
+}
+
 impl Objects {
     /// Makes an empty table.
     pub(crate) fn new() -> Result<Self> {
@@ -125,6 +154,7 @@ impl Objects {
             slots: memory::made(OBJECTS_MAX as usize, |_| Ok(Slot::new()))?,
             index: memory::zeroed(PLACES)?,
             count: raw_lock!(0),
+            is_full: AtomicBool::new(false),
             row_bytes: AtomicU64::new(0),
             dropped: AtomicU32::new(0),
         })
@@ -135,15 +165,29 @@ impl Objects {
         &self,
         mapping: &Mapping<'_>,
         pid: &impl Fn() -> u32,
+        notes: &NoteBudget,
     ) -> Result<Identified, Unmapped> {
         let key = mapping.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
-            Found::Known(id) if self.is_in_use(id) && self.was_seen(id) => {
+            Found::Known(id) => {
+                let is_in_use = self.is_in_use(id);
+                if !self.was_seen(id) && notes.take() {
+                    return self.see(mapping, key, id, pid());
+                }
+                if !is_in_use {
+                    return self.tell(id, pid(), held(mapping), true);
+                }
                 let is_new = self.slot(id).is_some_and(Slot::hold_owed_root);
                 Ok(Identified { id, is_new })
             }
             Found::Full => Err(Unmapped::TableFull),
-            _ => self.see(mapping, key, pid()),
+            Found::Free(_) => {
+                let id = self.id_of(key)?;
+                match notes.take() {
+                    true => self.see(mapping, key, id, pid()),
+                    false => self.tell(id, pid(), held(mapping), true),
+                }
+            }
         }
     }
 
@@ -183,18 +227,23 @@ impl Objects {
         Found::Full
     }
 
-    /// Records that a file was seen in a stack. It may have been announced before.
+    /// Reads the notes of an object that was seen in a stack. It may have been announced before.
     #[cold]
-    fn see(&self, mapping: &Mapping<'_>, key: FileKey, pid: u32) -> Result<Identified, Unmapped> {
+    fn see(
+        &self,
+        mapping: &Mapping<'_>,
+        key: FileKey,
+        id: u32,
+        pid: u32,
+    ) -> Result<Identified, Unmapped> {
         let build_id = build_id(mapping, &key);
-        let held = mapping.file().map(|file| file.hold());
-        let id = self.id_of(key)?;
         let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
         let has_one = build_id.is_some();
         let is_news = slot.build_id.populate(build_id) && has_one;
-        let told = self.tell(id, pid, held, true)?;
+        let told = self.tell(id, pid, held(mapping), true)?;
+        let owed_root = slot.hold_owed_root();
         Ok(Identified {
-            is_new: told.is_new || is_news,
+            is_new: told.is_new || is_news || owed_root,
             ..told
         })
     }
@@ -230,6 +279,9 @@ impl Objects {
 
     /// Finds the id of a file, or gives it one.
     fn id_of(&self, key: FileKey) -> Result<u32, Unmapped> {
+        if self.is_full.load(Relaxed) {
+            return Err(Unmapped::TableFull);
+        }
         self.add(&mut self.count.lock(), key)
     }
 
@@ -249,7 +301,10 @@ impl Objects {
             Found::Free(place) => place,
             Found::Full => return Err(Unmapped::TableFull),
         };
-        let slot = self.slots.get(*count as usize).ok_or(Unmapped::TableFull)?;
+        let Some(slot) = self.slots.get(*count as usize) else {
+            self.is_full.store(true, Relaxed);
+            return Err(Unmapped::TableFull);
+        };
         slot.key.populate(key);
         let id = count.wrapping_add(1);
         *count = id;
@@ -416,6 +471,11 @@ enum Found<'a> {
     Known(u32),
     Free(&'a AtomicU32),
     Full,
+}
+
+/// The mapping's file, held by a reference of its own.
+fn held(mapping: &Mapping<'_>) -> Option<HeldFile> {
+    mapping.file().map(|file| file.hold())
 }
 
 /// Reads the build-id from the notes of the file that `mapping` maps, if they are mapped and

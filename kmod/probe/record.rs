@@ -146,7 +146,9 @@ impl Probe {
         end: StackEnd,
         (value, key): (u64, &[u64]),
     ) -> bool {
-        if stack.rest().is_none() && !stack.missed().is_some_and(|at| self.may_wait_for(hit, at)) {
+        let may_wait = |at| self.may_wait_for(hit, at);
+        let is_copied = stack.rest().is_some() && !matches!(hit.origin, Origin::Kernel(_));
+        if !is_copied && !stack.missed().is_some_and(may_wait) {
             return false;
         }
         let mut fields = Words::<{ KEY_WORDS_MAX + 1 }>::new();

@@ -8,7 +8,7 @@ use crate::{
         unwind::Registers, //
     },
     context::Context,
-    object::Objects,
+    object::{NoteBudget, Objects},
     stack::{
         mapping_cache::{CodeRange, Mappings},
         raw_copy::CopyRequest,
@@ -20,6 +20,7 @@ use crate::{
         StackRequest,
     },
     sys::{
+        self,
         rcu_slot::Reading,
         regs::RegisterFile,
         user_mem::NoFaults, //
@@ -114,10 +115,12 @@ impl Context {
         }
     }
 
+    /// Returns false if nothing was copied: there is no room, or the task was interrupted in the
+    /// kernel, where a copy would keep the CPU for long.
     #[cold]
     #[inline(never)]
     fn copy_rest(&self, owner: &StackOwner, at: Registers, now_ns: u64) -> bool {
-        let Some(raw_stacks) = self.raw_stacks.as_ref() else {
+        let Some(raw_stacks) = self.raw_stacks.as_ref().filter(|_| !sys::in_interrupt()) else {
             return false;
         };
         let request = CopyRequest {
@@ -125,6 +128,7 @@ impl Context {
             objects: &self.objects,
             pid: &|| owner.pid,
             announce: &|id| self.announce(owner.cpu, id, now_ns),
+            notes: NoteBudget::of_stack(),
             head: StackCopy {
                 time_ns: owner.hit_ns,
                 probe: owner.probe,
@@ -182,6 +186,7 @@ impl Stack {
             reading: maps.reading,
             pid,
             announce,
+            notes: NoteBudget::of_stack(),
             mappings: maps.kept,
             last: CodeRange::default(),
         };

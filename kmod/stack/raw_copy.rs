@@ -13,7 +13,7 @@ use crate::{
         record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT, COPY_WITHOUT_RBP},
         unwind::{At, Registers}, //
     },
-    object::{Identified, Objects},
+    object::{Identified, NoteBudget, Objects},
     probe::limits::TokenBucket,
     sys::{
         memory,
@@ -48,6 +48,7 @@ pub(crate) struct CopyRequest<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) pid: &'a dyn Fn() -> u32,
     pub(crate) announce: &'a dyn Fn(u32),
+    pub(crate) notes: NoteBudget,
     pub(crate) head: StackCopy,
 }
 
@@ -94,9 +95,11 @@ impl RawStacks {
         };
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
         let mapping_words = code.count.wrapping_mul(MAPPING_WORDS);
-        // The size of the copy was not known before.
+        // The size of the copy was not known before. Each mapping that was looked at costs as much
+        // as one that was copied.
+        let looked_words = code.looks.wrapping_mul(MAPPING_WORDS);
         self.budget
-            .owe((mapping_words.wrapping_add(stack_words) >> 7) as u32);
+            .owe((looked_words.wrapping_add(stack_words) >> 7) as u32);
         let mappings = mappings.get(..mapping_words);
         put(&[
             crate::common::record::body_of(head),
@@ -108,42 +111,64 @@ impl RawStacks {
 }
 
 /// The mapped code, as it was written.
+#[derive(Default)]
 struct Code {
     count: usize,
     /// Whether some mappings did not fit.
     is_cut: bool,
+    /// Mappings of the process that were looked at.
+    looks: usize,
 }
 
-/// Writes which code is mapped: mappings of files first, as code without a file may be in hundreds
-/// of mappings.
+/// Writes which code is mapped: mappings of files before others, as code without a file may be in
+/// hundreds of mappings.
 fn code(out: &mut [u64], request: &CopyRequest<'_>) -> Code {
-    let mut count = 0usize;
-    let mut is_cut = false;
-    for of_files in [true, false] {
-        let is_whole = each_code(|mapping| {
-            if mapping.key().is_some() != of_files {
-                return true;
+    let room = out.len() / MAPPING_WORDS;
+    let mut code = Code::default();
+    // From the front, and from the end.
+    let (mut files, mut others) = (0usize, 0usize);
+    let (looks, is_whole) = each_code(|mapping| {
+        let is_file = mapping.key().is_some();
+        if files.wrapping_add(others) == room {
+            code.is_cut = true;
+            match (is_file, others.checked_sub(1)) {
+                (true, Some(less)) => others = less,
+                (true, None) => return false,
+                (false, _) => return true,
             }
-            let Some(place) = out.chunks_exact_mut(MAPPING_WORDS).nth(count) else {
-                is_cut = true;
-                return false;
-            };
-            let told = told(&mapping, request);
-            let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
-            for (to, from) in place.iter_mut().zip(words) {
-                *to = *from;
-            }
-            count = count.wrapping_add(1);
-            true
-        });
-        is_cut |= !is_whole;
+        }
+        let place = match is_file {
+            true => files,
+            false => room.wrapping_sub(others).wrapping_sub(1),
+        };
+        let told = told(&mapping, request);
+        let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
+        let place = out.chunks_exact_mut(MAPPING_WORDS).nth(place);
+        for (to, from) in place.unwrap_or(&mut []).iter_mut().zip(words) {
+            *to = *from;
+        }
+        match is_file {
+            true => files = files.wrapping_add(1),
+            false => others = others.wrapping_add(1),
+        }
+        true
+    });
+    for number in 0..others.wrapping_mul(MAPPING_WORDS) {
+        let from = room.wrapping_sub(others).wrapping_mul(MAPPING_WORDS);
+        let word = out.get(from.wrapping_add(number)).copied().unwrap_or(0);
+        if let Some(to) = out.get_mut(files.wrapping_mul(MAPPING_WORDS).wrapping_add(number)) {
+            *to = word;
+        }
     }
-    Code { count, is_cut }
+    code.count = files.wrapping_add(others);
+    code.is_cut |= !is_whole;
+    code.looks = looks;
+    code
 }
 
 /// A mapping with its object, which is announced if it is new.
 fn told(mapping: &Mapping<'_>, request: &CopyRequest<'_>) -> CodeMapping {
-    let (object, unmapped) = match request.objects.identify(mapping, &request.pid) {
+    let (object, unmapped) = match request.objects.identify(mapping, &request.pid, &request.notes) {
         Ok(Identified { id, is_new }) => {
             if is_new {
                 (request.announce)(id);

@@ -6,7 +6,7 @@ use crate::{
         record::{Frame, Method, Unmapped, OFFSET_BITS},
         unwind::Table, //
     },
-    object::Objects,
+    object::{NoteBudget, Objects},
     stack::mapping_cache::{CodeRange, Mappings},
     sys::{
         rcu_slot::Reading,
@@ -21,6 +21,7 @@ pub(crate) struct Resolver<'a, A, P> {
     /// The process id in the session owner's namespace.
     pub(super) pid: P,
     pub(super) announce: A,
+    pub(super) notes: NoteBudget,
     /// Mappings that were looked up for earlier stacks.
     pub(crate) mappings: Option<Mappings<'a>>,
     /// The mapping of the previous frame: frames cluster.
@@ -67,7 +68,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
         if !mapping.is_executable() {
             return None;
         }
-        let identified = match self.objects.identify(mapping, &self.pid) {
+        let identified = match self.objects.identify(mapping, &self.pid, &self.notes) {
             Ok(identified) => identified,
             Err(why) => return Some(Err(why)),
         };

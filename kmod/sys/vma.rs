@@ -233,30 +233,30 @@ impl Layout {
 const EACH_MAX: usize = 4096;
 
 /// Passes each executable mapping of the current task to `look`, by rising address, until that
-/// returns false. Returns false if there may be more: there are too many, or they are being
-/// changed.
-pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> bool {
+/// returns false. Returns the number of mappings that it looked at, and false if there may be more:
+/// there are too many, or they are being changed. Not in an interrupt: it takes long.
+pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> (usize, bool) {
     let current = kernel::current!();
     let Some(mm) = current.mm() else {
-        return true;
+        return (0, true);
     };
     let Some(_locked) = mm.mmap_read_trylock() else {
-        return false;
+        return (0, false);
     };
     let mut address = 0;
-    for _ in 0..EACH_MAX {
+    for count in 0..EACH_MAX {
         // SAFETY: The mmap lock is held for reading; what is found is valid as long as
         // that is, and `mapping` does not outlive the guard.
         let mapping = unsafe {
             let Some(vma) = NonNull::new(bindings::find_vma(mm.as_raw(), address)) else {
-                return true;
+                return (count, true);
             };
             Mapping(VmaRef::from_raw(vma.as_ptr()))
         };
         address = mapping.end() as usize;
         if mapping.is_executable() && !look(mapping) {
-            return false;
+            return (count, false);
         }
     }
-    false
+    (EACH_MAX, false)
 }

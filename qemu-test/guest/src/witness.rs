@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
 const PROFILE: &str = "/sys/kernel/tracing/uprobe_profile";
+const KERNEL_EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
+const KERNEL_PROFILE: &str = "/sys/kernel/tracing/kprobe_profile";
 
 /// A probe of tracefs at a place in a file; gone with the value.
 pub(crate) struct Witness {
@@ -82,4 +84,42 @@ impl Drop for Witness {
 /// All probes that tracefs has.
 pub(crate) fn listed() -> String {
     fs::read_to_string(EVENTS).unwrap_or_default()
+}
+
+/// How often a function of the kernel was called, by a probe of tracefs; gone with the value.
+pub(crate) struct KernelCalls {
+    name: String,
+}
+
+impl KernelCalls {
+    /// Begins to count.
+    pub(crate) fn of(function: &str) -> KernelCalls {
+        let name = format!("{function}_{}", std::process::id());
+        write(KERNEL_EVENTS, &format!("p:calls/{name} {function}\n"));
+        let calls = KernelCalls { name };
+        calls.enable(true);
+        calls
+    }
+
+    fn enable(&self, on: bool) {
+        let file = format!("/sys/kernel/tracing/events/calls/{}/enable", self.name);
+        write(&file, if on { "1" } else { "0" });
+    }
+
+    /// Those counted so far.
+    pub(crate) fn count(&self) -> u64 {
+        let profile = fs::read_to_string(KERNEL_PROFILE).expect("tracefs is mounted");
+        let line = profile
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(&self.name));
+        let count = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        count.unwrap_or_else(|| panic!("{} is not in {profile}", self.name))
+    }
+}
+
+impl Drop for KernelCalls {
+    fn drop(&mut self) {
+        self.enable(false);
+        write(KERNEL_EVENTS, &format!("-:calls/{}\n", self.name));
+    }
 }

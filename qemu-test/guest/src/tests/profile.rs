@@ -5,10 +5,15 @@
 use crate::command::{self, Output, Running};
 use crate::container::Container;
 use crate::module::Module;
+use crate::oracle::{within, SOON};
 use crate::processes::Killed;
+use crate::records::Records;
 use crate::session::{probe_at, Session};
+use crate::victim::Victim;
+use crate::witness::KernelCalls;
 use crate::{sys, victim};
 use nsprobe_common::abi::{self, Probe, Refusal};
+use nsprobe_common::record::{Frame, HIT_KERNEL};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -232,4 +237,56 @@ fn every_sample_is_accounted_for() {
     sys::unload_module("nsprobe").expect("it is not in use");
     std::mem::forget(module);
     drop(storm);
+}
+
+test! { core, a_hostile_program_costs_a_sample_little, module, cpus = 2 }
+/// In an interrupt nothing is read but the stack, and elsewhere a bounded number of notes: 128 files
+/// of empty notes were read from end to end, and all mappings looked at twice, in each sample.
+fn a_hostile_program_costs_a_sample_little() {
+    let _module = Module::load();
+    let session = Session::with_rings(1 << 22);
+    let hostile = Victim::start("many_notes", &[]);
+    let neighbour = Killed(
+        Command::new(victim::path("shares"))
+            .arg("100000000")
+            .spawn()
+            .expect("it is in the payload"),
+    );
+    session
+        .only(&[hostile.pid(), neighbour.0.id()])
+        .expect("both run");
+    let counters = ["copy_from_user_nofault", "find_vma"].map(KernelCalls::of);
+    let flags = abi::PROBE_STACK | abi::PROBE_COPIES | abi::PROBE_LATE;
+    let mut attached = [Probe {
+        fd: -1,
+        kind: abi::PROBE_SAMPLE,
+        ..probe_at(199, flags)
+    }];
+    session.attach_all(&mut attached).expect("CPUs are sampled");
+    let (rings, mut records) = (session.rings(), Records::default());
+    // A sample may be interrupted by the next one, which is recorded first.
+    let drain = |records: &mut Records| rings.iter().for_each(|ring| records.add(&ring.read(true)));
+    let of = |records: &Records, pid: u32, flag: u8| {
+        let hits = records.hits.iter().map(|(hit, _)| hit);
+        hits.filter(|hit| hit.pid == pid && hit.flags & flag == flag)
+            .count()
+    };
+    let are_there = within(SOON, || {
+        drain(&mut records);
+        of(&records, hostile.pid(), HIT_KERNEL) >= 100 && of(&records, neighbour.0.id(), 0) >= 50
+    });
+    session.detach(&[attached[0].id]).expect("it is attached");
+    drain(&mut records);
+    let calls = counters.map(|counter| counter.count());
+    println!("{calls:?} in {} samples", records.hits.len());
+    let most = records.hits.len() as u64;
+    assert!(calls[0] < 100 * most && calls[1] < 200 * most, "{calls:?}");
+    assert!(are_there);
+    let whole = records.hits.iter().filter(|(hit, frames)| {
+        hit.pid == neighbour.0.id()
+            && frames
+                .iter()
+                .all(|frame| matches!(frame, Frame::Object { .. }))
+    });
+    assert!(whole.count() >= 50);
 }
