@@ -1005,8 +1005,10 @@ struct nsprobe_counters {
 	__u64 off;
 	/*
 	 * Out: calls of a NSPROBE_PROBE_CALL whose returns the kernel does not
-	 * follow, as 64 of the thread's are pending already. They are no hits
-	 * of their own.
+	 * follow, as 64 of the thread's are pending already. At the entry of
+	 * calls that are followed to exits: calls that were forgotten for those
+	 * of this probe, as NSPROBE_CALLS_MAX are too few. They are no hits of
+	 * their own.
 	 */
 	__u64 too_deep;
 	/* Out: hits while the rings were frozen. */
@@ -1176,6 +1178,12 @@ struct nsprobe_rows {
 	__u64 turned_away;
 	/* Out: spans that were replaced by one of the same key, since then. */
 	__u64 replaced;
+	/*
+	 * Out: the id of the pid namespace, below the opener's, of the first
+	 * hit for which there was no row; or zero. A container that fills the
+	 * table leaves an eighth of it to others.
+	 */
+	__u64 turned_away_pidns;
 };
 
 /*
@@ -1371,7 +1379,10 @@ struct nsprobe_stack {
 	__u32 size;
 	/* Zero. */
 	__u32 flags;
-	/* In: the stack's id. */
+	/*
+	 * In: the stack's id, or zero for none: only what all stacks take is
+	 * told.
+	 */
 	__u32 id;
 	/* In: words that there is room for. Out: words of frames. */
 	__u32 words;
@@ -1384,6 +1395,12 @@ struct nsprobe_stack {
 	__u32 used;
 	/* Zero. */
 	__u32 reserved;
+	/*
+	 * Out: the id of the pid namespace, below the opener's, of the first
+	 * stack for which there was no room; or zero. A container may take
+	 * three quarters of the room that others have left.
+	 */
+	__u64 full_pidns;
 };
 
 /* nsprobe_freeze.flags: nothing is recorded any more; hits count as frozen. */

@@ -196,6 +196,14 @@ impl SessionOwner {
         }
     }
 
+    /// The container that pays for what a task uses of the session's tables: the id of the pid
+    /// namespace below ours that it is in, or of ours. A container within one does not count apart.
+    #[inline]
+    pub(crate) fn container(&self, task: &impl Who) -> u64 {
+        task.process()
+            .map_or(0, |process| self.namespace.id_below(process))
+    }
+
     /// Its pid namespace, the first that its records describe.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace

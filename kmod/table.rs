@@ -6,6 +6,9 @@
 //! free to busy owns it until it publishes it. A task that meets a busy row tries the next place,
 //! so that it never waits for a task that was preempted. One key may get two rows that way; the
 //! reader adds them up.
+//!
+//! One container does not take the table from others: a container that has all other rows of a set
+//! does not get the last one.
 
 use crate::{
     common::{
@@ -37,6 +40,7 @@ const TAG: u64 = !0xffff;
 const FREE: u64 = 0;
 const BUSY: u64 = 1 << 16;
 
+
 // Words of a row, behind its state; see `Row`.
 const COUNT: usize = 1;
 const SUM: usize = 2;
@@ -44,6 +48,7 @@ const LEAST: usize = 3;
 const GREATEST: usize = 4;
 const TIME: usize = 5;
 const LENGTHS: usize = 6;
+/// The thread that began a span, and the low half of the id of the container that has the row.
 const TASK: usize = 7;
 const KEY: usize = ROW_WORDS + 1;
 const _: () = assert!(KEY == TASK + 1);
@@ -58,6 +63,10 @@ pub(crate) struct Key<'a> {
     pub(crate) stack_end: u8,
     /// Of a span whose stack the session keeps: the stack's id.
     pub(crate) stack_id: u32,
+    /// The container that pays for the row; see [`SessionOwner::container`].
+    ///
+    /// [`SessionOwner::container`]: crate::filter::SessionOwner::container
+    pub(crate) container: &'a dyn Fn() -> u64,
 }
 
 /// A span that has ended.
@@ -74,6 +83,8 @@ pub(crate) struct Table {
     seed: u64,
     words: KVVec<AtomicU64>,
     turned_away: AtomicU64,
+    /// The container of the first hit that was turned away, or zero.
+    turned_away_of: AtomicU64,
     replaced: AtomicU64,
 }
 
@@ -102,6 +113,7 @@ impl Table {
             seed: sys::random(),
             words: memory::zeroed(count)?,
             turned_away: AtomicU64::new(0),
+            turned_away_of: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
         })
     }
@@ -118,35 +130,40 @@ impl Table {
         };
         match place {
             Some(place) => place.add(&self.shape, value as i64),
-            None => {
-                self.turned_away.fetch_add(1, Relaxed);
-                return false;
-            }
+            None => return self.turn_away(key),
         }
         true
+    }
+
+    #[cold]
+    fn turn_away(&self, key: &Key<'_>) -> bool {
+        self.turned_away.fetch_add(1, Relaxed);
+        let _ = self
+            .turned_away_of
+            .compare_exchange(0, (key.container)(), Relaxed, Relaxed);
+        false
     }
 
     /// Begins a span; returns false if there is no row for it. Runs in handlers.
     pub(crate) fn begin(&self, key: &Key<'_>, now_ns: u64, tid: u32, value: u64) -> bool {
         let hash = self.hash(key.words, &[]);
-        let claimed = match self.scan(hash, |place| place.has_words(key.words)) {
+        let claimed = match self.scan(hash, key, |place| place.has_words(key.words)) {
             Scan::Row(place, state) => place.claim(state).inspect(|_| {
                 self.replaced.fetch_add(1, Relaxed);
             }),
             Scan::Free(place, state) => place.claim(state),
             Scan::Full => None,
         };
-        let claimed = claimed.or_else(|| self.claim_free(hash));
+        let claimed = claimed.or_else(|| self.claim_free(hash, key));
         let Some(claimed) = claimed else {
-            self.turned_away.fetch_add(1, Relaxed);
-            return false;
+            return self.turn_away(key);
         };
         let place = claimed.place;
         place.set(COUNT, 1);
         place.set(SUM, value);
         place.set(LEAST, key.stack_id.into());
         place.set(TIME, now_ns);
-        place.set(TASK, u64::from(tid) << 32);
+        place.set_task(tid, key);
         place.set_key(&self.shape, key);
         claimed.publish(hash);
         true
@@ -212,13 +229,15 @@ impl Table {
     /// Finds the row of a key, or makes it.
     fn find_or_make(&self, key: &Key<'_>) -> Option<Place<'_>> {
         let hash = self.hash(key.words, key.stack);
-        let claimed = match self.scan(hash, |place| place.has_key(&self.shape, key)) {
+        let is_its = |place: Place<'_>| place.has_key(&self.shape, key);
+        let claimed = match self.scan(hash, key, is_its) {
             Scan::Row(place, _) => return Some(place),
             Scan::Free(place, state) => place.claim(state),
             Scan::Full => None,
         };
-        let claimed = claimed.or_else(|| self.claim_free(hash))?;
+        let claimed = claimed.or_else(|| self.claim_free(hash, key))?;
         let place = claimed.place;
+        place.set_task(0, key);
         place.set_key(&self.shape, key);
         claimed.publish(hash);
         Some(place)
@@ -250,9 +269,10 @@ impl Table {
         None
     }
 
-    /// Looks through the sets of a hash for the row that is its key's.
+    /// Looks through the sets of a hash for the row that is its key's, or a free one that the
+    /// key's container may take.
     #[inline(always)]
-    fn scan(&self, hash: u64, is_its: impl Fn(Place<'_>) -> bool) -> Scan<'_> {
+    fn scan(&self, hash: u64, key: &Key<'_>, is_its: impl Fn(Place<'_>) -> bool) -> Scan<'_> {
         let mut emptier = (0, Scan::Full);
         for first in self.shape.sets(hash) {
             let (mut count, mut free) = (0usize, Scan::Full);
@@ -265,27 +285,41 @@ impl Table {
                     return Scan::Row(place, state);
                 }
             }
-            if count > emptier.0 {
+            if count > emptier.0 && (count > 1 || !self.is_for_others(first, key)) {
                 emptier = (count, free);
             }
         }
         emptier.1
     }
 
-    /// Claims any free row, after others have claimed what `scan` found.
+    /// Whether the container of a key has all rows of a set but one.
     #[cold]
-    fn claim_free(&self, hash: u64) -> Option<Claimed<'_>> {
-        let sets = self.shape.sets(hash).into_iter();
-        let mut places = sets.flat_map(|first| self.set(first));
-        places.find_map(|place| {
-            let state = place.state();
-            (state & TAG == FREE).then(|| place.claim(state)).flatten()
+    fn is_for_others(&self, first: usize, key: &Key<'_>) -> bool {
+        let container = (key.container)() as u32;
+        self.set(first).all(|place| {
+            place.state() & TAG == FREE || place.get(TASK) as u32 == container
         })
     }
 
-    /// The number of rows turned away, and of spans replaced.
-    pub(crate) fn losses(&self) -> (u64, u64) {
-        (self.turned_away.load(Relaxed), self.replaced.load(Relaxed))
+    /// Claims any free row, after others have claimed what `scan` found.
+    #[cold]
+    fn claim_free(&self, hash: u64, key: &Key<'_>) -> Option<Claimed<'_>> {
+        let is_free = |place: &Place<'_>| place.state() & TAG == FREE;
+        self.shape.sets(hash).into_iter().find_map(|first| {
+            let mut free = self.set(first).filter(is_free);
+            let one = free.next()?;
+            if free.next().is_none() && self.is_for_others(first, key) {
+                return None;
+            }
+            one.claim(one.state() & !TAG | FREE)
+        })
+    }
+
+    /// Fills in the numbers of hits turned away, and of spans replaced.
+    pub(crate) fn report_losses(&self, rows: &mut abi::Rows) {
+        rows.turned_away = self.turned_away.load(Relaxed);
+        rows.turned_away_pidns = self.turned_away_of.load(Relaxed);
+        rows.replaced = self.replaced.load(Relaxed);
     }
 
     /// Copies row `index` into `out`, which has room for it. `None` if the row is empty, an error
@@ -372,6 +406,11 @@ impl<'a> Place<'a> {
             place: self,
             version,
         })
+    }
+
+    fn set_task(self, tid: u32, key: &Key<'_>) {
+        let container = (key.container)() as u32;
+        self.set(TASK, u64::from(tid) << 32 | u64::from(container));
     }
 
     fn has_words(self, key: &[u64]) -> bool {

@@ -45,7 +45,8 @@ impl<'a, T> PointerSet<'a, T> {
     fn search(&self, entry: *mut T) -> impl Iterator<Item = &'a AtomicPtr<T>> + use<'_, 'a, T> {
         let hash = (entry.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (hash >> 32) as usize;
-        (0..STEPS_MAX.min(self.0.len())).filter_map(move |step| self.place(first.wrapping_add(step)))
+        (0..STEPS_MAX.min(self.0.len()))
+            .filter_map(move |step| self.place(first.wrapping_add(step)))
     }
 
     /// Whether `entry` is in the set. Any context.
@@ -136,7 +137,8 @@ mod tests {
         let (count, looks) = (1 << 16, 8);
         let places = places(count);
         let set = PointerSet::new(&places);
-        let (mut alive, mut fifo, mut entries, mut cursor) = (HashSet::new(), VecDeque::new(), 0, 0);
+        let (mut alive, mut fifo, mut entries, mut cursor) =
+            (HashSet::new(), VecDeque::new(), 0, 0);
         for number in 0..10_000_000 {
             let entry = task(number);
             assert!(set.insert(entry), "no room for {number}");
@@ -168,7 +170,10 @@ mod tests {
         let places = places(128);
         let set = PointerSet::new(&places);
         let entry = |number: usize| without_provenance_mut::<()>((number + 1) * 64);
-        let kept: Vec<_> = (0..1000).map(entry).filter(|one| set.insert(*one)).collect();
+        let kept: Vec<_> = (0..1000)
+            .map(entry)
+            .filter(|one| set.insert(*one))
+            .collect();
         assert_eq!(kept.len(), 128);
         assert!(kept.iter().all(|one| set.contains(*one)));
         assert!(!set.contains(entry(2000)));
@@ -183,6 +188,8 @@ mod tests {
             set.clean(index, |_| false);
         });
         // One place of a table without a free one has nothing free behind it.
-        assert!((0..128).rev().all(|index| set.clean(index, |_| false).is_none()));
+        assert!((0..128)
+            .rev()
+            .all(|index| set.clean(index, |_| false).is_none()));
     }
 }

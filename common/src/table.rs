@@ -5,7 +5,8 @@
 //! [`Rows`](super::abi::Rows). A key has two sets of [`WAYS`] places: enough that a table is some
 //! four fifths full before a key finds no place (a new one goes into the emptier set), few enough
 //! that looking at all of them is quick. There is no further probing, so that places can be freed
-//! again.
+//! again. A container that has all other places of a set does not get the last one: a table has
+//! half as many rows again as were asked for, and where one floods it, an eighth is for others.
 
 use super::{
     abi::{
@@ -74,9 +75,9 @@ impl Shape {
             stack_words: stack_words.min(WORDS_MAX),
             max_frames: request.max_frames,
             rows: match keyed {
-                // A third more than was asked for: see the module.
+                // More than was asked for: see the module.
                 true => {
-                    let spare = (request.rows as usize).div_ceil(3);
+                    let spare = (request.rows as usize).div_ceil(2);
                     (request.rows as usize)
                         .saturating_add(spare)
                         .next_multiple_of(WAYS)
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(Shape::new(&Table { log_bits: 5, ..log }, 2), None);
     }
 
-    /// A third more than was asked for is enough.
+    /// What one container may have of half as much again is what was asked for.
     #[test]
     fn a_table_gets_nearly_full() {
         let shape = Shape::new(&keyed(4096), 2).unwrap();
@@ -237,7 +238,8 @@ mod tests {
         for key in 0u64..1 << 20 {
             let sets = shape.sets(hash(7, [key].iter()));
             let set = sets.into_iter().min_by_key(|set| used[set / WAYS]).unwrap();
-            if used[set / WAYS] == WAYS {
+            // The last place of a set is for others.
+            if used[set / WAYS] == WAYS - 1 {
                 break;
             }
             used[set / WAYS] += 1;

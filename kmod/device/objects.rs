@@ -95,9 +95,13 @@ pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let stacks = session.context().stacks.as_ref().ok_or(ENOENT)?;
+    stacks.report_use(stack);
+    if stack.id == 0 {
+        stack.words = 0;
+        return request.write_back();
+    }
     let frames = stacks.frames(stack.id).ok_or(ENOENT)?;
     let room = core::mem::replace(&mut stack.words, frames.len() as u32);
-    stack.used = stacks.used();
     if room < stack.words {
         request.write_back()?;
         return Err(EINVAL);

@@ -67,7 +67,7 @@ pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
         cond_resched();
     }
     rows.next = if index < count { index as u32 } else { 0 };
-    (rows.turned_away, rows.replaced) = table.losses();
+    table.report_losses(rows);
     request.write_back()
 }
 

@@ -92,6 +92,7 @@ impl Probe {
             stack: &[],
             stack_end: 0,
             stack_id: 0,
+            container: &|| hit.container(),
         };
         self.put(table, hit, &key, value)
     }
@@ -127,7 +128,7 @@ impl Probe {
         }
         let by_id = self.flags & PROBE_STACK_IDS != 0;
         let stack_id = match by_id {
-            true => self.context.stack_id(&stack),
+            true => self.context.stack_id(&stack, hit.container()),
             false => None,
         };
         let key = Key {
@@ -135,6 +136,7 @@ impl Probe {
             stack: if by_id { &[] } else { stack.words() },
             stack_end: end as u8,
             stack_id: stack_id.unwrap_or(0),
+            container: &|| hit.container(),
         };
         let put = self.put(table, hit, &key, value);
         let is_cut = end.is_cut() || by_id && stack_id.is_none();

@@ -10,7 +10,7 @@ use crate::{
         entry_values::{PendingCall, Values},
         hit::Hit,
         program::{Fields, Program},
-        under_way::{Frame, UnderWay},
+        under_way::{Begun, Frame, UnderWay},
         Probe,
         Role, //
     },
@@ -144,11 +144,16 @@ impl Probe {
             values,
         };
         let frame = Frame::of(hit.regs, hit.current, self.call);
-        let calls = self.context.under_way.as_ref();
-        let begins = calls.is_some_and(|calls| calls.begin(&frame, &call));
-        hit.here.end(match begins {
-            true => End::Aggregated,
-            false => End::TurnedAway,
+        let begun = match self.context.under_way.as_ref() {
+            Some(calls) => calls.begin(frame, hit.container(), &call),
+            None => Begun::NoRoom,
+        };
+        if begun == Begun::Evicted {
+            hit.here.too_deep();
+        }
+        hit.here.end(match begun {
+            Begun::Followed | Begun::Evicted => End::Aggregated,
+            Begun::NoRoom => End::TurnedAway,
         });
         Verdict::Keep
     }

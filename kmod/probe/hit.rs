@@ -46,6 +46,11 @@ impl Hit<'_> {
         self.session_owner.ids(self.current)
     }
 
+    /// The container that pays for what the hit uses.
+    pub(crate) fn container(&self) -> u64 {
+        self.session_owner.container(self.current)
+    }
+
     /// Nanoseconds since the entry of the call that ends here.
     pub(crate) fn elapsed_ns(&self) -> Option<u64> {
         let began_ns = self.ended?.time_ns;

@@ -9,7 +9,9 @@
 //! their address space ends.
 //!
 //! A call may be in one of the rows of a set. The task that turns a row's state to busy owns it until it
-//! publishes it; a busy row is passed over. If all are taken, the oldest call is forgotten.
+//! publishes it; a busy row is passed over. If all are taken, the container that has most calls under
+//! way, and in it the address space that has most, loses its oldest call of the set: see
+//! [`UnderWay::evict`].
 
 use crate::{
     common::{abi::CALLS_MAX, table::hash},
@@ -32,8 +34,11 @@ use kernel::prelude::*;
 /// Rows of a set.
 const WAYS: usize = 8;
 const SETS: usize = CALLS_MAX as usize / WAYS;
-/// Counters of rows, each shared by several address spaces.
-const COUNTERS: usize = 1 << 10;
+/// Counters of rows, each of an address space, or by chance of several.
+const COUNTERS: usize = 1 << 14;
+/// Rows, a multiple of a set's, that tell which container has most calls. Which calls lie in
+/// neighbouring sets cannot be predicted.
+const SAMPLE: usize = 32 * WAYS;
 
 /// The low bits of a row's state; the others count how often it was published.
 const KIND: u64 = 3;
@@ -47,6 +52,8 @@ struct Row {
     state: AtomicU64,
     slot: AtomicU64,
     space: AtomicU64,
+    /// The container that pays for the row; see `SessionOwner::container`.
+    container: AtomicU64,
     function: AtomicU64,
     /// A digest of what the function must restore.
     digest: AtomicU64,
@@ -61,9 +68,20 @@ pub(crate) struct UnderWay {
     taken: KVVec<AtomicU64>,
 }
 
+/// How a call began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Followed,
+    /// Another call under way was forgotten for it.
+    Evicted,
+    /// Not at all: other calls have all rows.
+    NoRoom,
+}
+
 /// A call, described by the registers at its entry or its exit.
 pub(crate) struct Frame {
     space: u64,
+    container: u64,
     slot: u64,
     function: u32,
     digest: u64,
@@ -83,6 +101,7 @@ impl Frame {
         };
         Frame {
             space: current.space(),
+            container: 0,
             slot,
             function,
             digest: regs.preserved(address),
@@ -110,6 +129,7 @@ impl Row {
     fn fill(&self, state: u64, frame: &Frame, call: &PendingCall) {
         self.slot.store(frame.slot, Relaxed);
         self.space.store(frame.space, Relaxed);
+        self.container.store(frame.container, Relaxed);
         self.function.store(frame.function.into(), Relaxed);
         self.digest.store(frame.digest, Relaxed);
         self.call.store(call);
@@ -132,28 +152,32 @@ impl UnderWay {
         })
     }
 
-    /// The rows where a call may be; they cannot be predicted without the seed.
+    /// The number of the first row where a call may be; it cannot be predicted without the seed.
     #[inline(always)]
-    fn set(&self, frame: &Frame) -> &[Row] {
+    fn first(&self, frame: &Frame) -> usize {
         let owner = frame.space.rotate_left(32) ^ u64::from(frame.function);
         let hash = hash(self.seed, [frame.slot, owner].iter());
-        let first = (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize;
+        (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize
+    }
+
+    #[inline(always)]
+    fn set(&self, first: usize) -> &[Row] {
         self.rows
             .get(first..first.wrapping_add(WAYS))
             .unwrap_or(&[])
     }
 
-    /// Begins a call, in place of an abandoned one, or else of the oldest one there. Returns false
-    /// if other calls are just beginning in all of its rows.
-    pub(crate) fn begin(&self, frame: &Frame, call: &PendingCall) -> bool {
-        let set = self.set(frame);
+    /// Begins a call of `container`, in place of an abandoned one, or else of another call there.
+    pub(crate) fn begin(&self, frame: Frame, container: u64, call: &PendingCall) -> Begun {
+        let frame = &Frame { container, ..frame };
+        let first = self.first(frame);
         let mut free = None;
-        for row in set {
+        for row in self.set(first) {
             let state = row.state.load(Acquire);
             match state & KIND {
                 TAKEN if row.is_of(frame) && row.claim(state) => {
                     row.fill(state, frame, call);
-                    return true;
+                    return Begun::Followed;
                 }
                 FREE if free.is_none() => free = Some((row, state)),
                 _ => {}
@@ -163,32 +187,66 @@ impl UnderWay {
             Some((row, state)) if row.claim(state) => {
                 row.fill(state, frame, call);
                 self.count(frame.space, 1);
-                true
+                Begun::Followed
             }
-            _ => self.begin_in_the_way(set, frame, call),
+            _ => self.begin_in_the_way(first, frame, call),
         }
     }
 
     #[cold]
-    fn begin_in_the_way(&self, set: &[Row], frame: &Frame, call: &PendingCall) -> bool {
-        let state = |row: &&Row| row.state.load(Acquire);
-        let mut rows = set.iter();
-        let free = rows.find(|row| state(row) & KIND == FREE);
-        let taken = set.iter().filter(|row| state(row) & KIND == TAKEN);
-        let oldest = || taken.min_by_key(|row| row.call.time_ns.load(Relaxed));
-        let Some(row) = free.or_else(oldest) else {
-            return false;
+    fn begin_in_the_way(&self, first: usize, frame: &Frame, call: &PendingCall) -> Begun {
+        let set = self.set(first);
+        let free = set.iter().find(|row| row.state.load(Acquire) & KIND == FREE);
+        let Some(row) = free.or_else(|| self.evict(first, frame)) else {
+            return Begun::NoRoom;
         };
-        let state = state(&row);
+        let state = row.state.load(Acquire);
         if state & KIND == BUSY || !row.claim(state) {
-            return false;
+            return Begun::NoRoom;
         }
-        if state & KIND == TAKEN {
-            self.count(row.space.load(Relaxed), -1);
-        }
+        let begun = match state & KIND {
+            TAKEN => {
+                self.count(row.space.load(Relaxed), -1);
+                Begun::Evicted
+            }
+            _ => Begun::Followed,
+        };
         row.fill(state, frame, call);
         self.count(frame.space, 1);
-        true
+        begun
+    }
+
+    /// The row of a full set that goes for the call of `frame`: the oldest one of those whose
+    /// container has most calls, and in it the address space that has most. `None` if the call's
+    /// own container has more than all others of the set.
+    fn evict(&self, first: usize, frame: &Frame) -> Option<&Row> {
+        let start = first.min(self.rows.len().saturating_sub(SAMPLE));
+        let sample = self.rows.get(start..start.wrapping_add(SAMPLE));
+        let sample = sample.unwrap_or(&[]);
+        let weight = |container: u64, space: u64| {
+            let (mut of_container, mut of_space) = (0u32, 0u32);
+            let is_taken = |row: &&Row| row.state.load(Relaxed) & KIND == TAKEN;
+            for row in sample.iter().filter(is_taken) {
+                let is_its = row.container.load(Relaxed) == container;
+                of_container = of_container.wrapping_add(is_its.into());
+                of_space = of_space.wrapping_add((row.space.load(Relaxed) == space).into());
+            }
+            (of_container, of_space)
+        };
+        let mut heaviest = (weight(frame.container, frame.space), 0, None);
+        for row in self.set(first) {
+            if row.state.load(Acquire) & KIND != TAKEN {
+                continue;
+            }
+            let of_row = weight(row.container.load(Relaxed), row.space.load(Relaxed));
+            let began = row.call.time_ns.load(Relaxed);
+            let is_first = of_row > heaviest.0
+                || of_row == heaviest.0 && (heaviest.2.is_none() || began < heaviest.1);
+            if is_first {
+                heaviest = (of_row, began, Some(row));
+            }
+        }
+        heaviest.2
     }
 
     /// Ends a call and returns it; `None` if its beginning was not seen. Drops an abandoned one
@@ -198,7 +256,7 @@ impl UnderWay {
         if self.has_none(frame.space) {
             return None;
         }
-        for row in self.set(frame) {
+        for row in self.set(self.first(frame)) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
@@ -244,6 +302,9 @@ impl UnderWay {
             if is_its && row.claim(state) {
                 row.free(state);
                 self.count(space, -1);
+                if self.has_none(space) {
+                    break;
+                }
             }
         }
     }

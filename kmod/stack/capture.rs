@@ -93,9 +93,9 @@ impl Context {
 
     /// The id of a taken stack, also of one that ends early; `None` when there is no room for
     /// it.
-    pub(crate) fn stack_id(&self, stack: &Stack) -> Option<u32> {
+    pub(crate) fn stack_id(&self, stack: &Stack, container: u64) -> Option<u32> {
         match stack.id() {
-            None => self.stacks.as_ref()?.id_of(stack.words()),
+            None => self.stacks.as_ref()?.id_of(stack.words(), container),
             known => known,
         }
     }
@@ -197,7 +197,7 @@ impl Stack {
         // A stack that is completed later gets its id then.
         let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
         let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
-        let id = stacks.and_then(|stacks| stacks.id_of(walk.words()));
+        let id = stacks.and_then(|stacks| stacks.id_of(walk.words(), request.container));
         walk.set_id(id, end);
         drop(walk);
         (self.id, self.missed) = (id, missed);

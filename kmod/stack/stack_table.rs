@@ -5,9 +5,15 @@
 //! the next words of the arena, is written there, and is then added to the index by one
 //! compare-and-exchange. No task waits, and nothing ever moves or is freed: an id, which is the
 //! place in the arena, stays valid.
+//!
+//! A container may take [`SHARE`] times the words that it leaves to others, so that there is room
+//! for the next one, however many stacks it makes.
 
 use crate::{
-    common::{abi::STACK_TABLE_WORDS, table::hash},
+    common::{
+        abi::{self, STACK_TABLE_WORDS},
+        table::hash, //
+    },
     sys::{self, memory::zeroed},
 };
 use core::sync::atomic::{
@@ -22,6 +28,10 @@ const PLACES: usize = STACK_TABLE_WORDS / 4;
 const PLACE_BITS: u32 = PLACES.ilog2();
 /// Places that are searched before the index counts as full.
 const WAYS: usize = 8;
+/// Words that a container may take for each that is left.
+const SHARE: u32 = 3;
+/// Counters of words, each of a container, or by chance of several.
+const COUNTERS: usize = 256;
 /// Bits of a stack's first word that hold the number of words that follow.
 const LENGTH_BITS: u32 = 16;
 
@@ -33,6 +43,10 @@ pub(crate) struct StackTable {
     arena: KVVec<AtomicU64>,
     /// Words in use. The first word is never used, so that no id is zero.
     used: AtomicU32,
+    /// Words by container.
+    taken: [AtomicU32; COUNTERS],
+    /// The container of the first stack for which there was no room, or zero.
+    full_of: AtomicU64,
 }
 
 impl StackTable {
@@ -43,12 +57,14 @@ impl StackTable {
             index: zeroed(PLACES)?,
             arena: zeroed(STACK_TABLE_WORDS)?,
             used: AtomicU32::new(1),
+            taken: [const { AtomicU32::new(0) }; COUNTERS],
+            full_of: AtomicU64::new(0),
         })
     }
 
-    /// The id of the stack with these frames, which are fewer than 2^16 words. `None` if there is
-    /// no room for it. Runs in handlers.
-    pub(crate) fn id_of(&self, frames: &[u64]) -> Option<u32> {
+    /// The id of the stack with these frames, which are fewer than 2^16 words, of a task in
+    /// `container`. `None` if there is no room for it. Runs in handlers.
+    pub(crate) fn id_of(&self, frames: &[u64], container: u64) -> Option<u32> {
         let hash = hash(self.seed, frames.iter());
         let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
         let first = (hash >> (u64::BITS - PLACE_BITS)) as usize;
@@ -59,7 +75,7 @@ impl StackTable {
             if id == 0 {
                 let new = match own {
                     Some(new) => new,
-                    None => self.write(head, frames)?,
+                    None => self.write(head, frames, container)?,
                 };
                 own = Some(new);
                 match place.compare_exchange(0, new, AcqRel, Acquire) {
@@ -93,13 +109,21 @@ impl StackTable {
 
     /// Writes a stack to newly reserved words.
     #[cold]
-    fn write(&self, head: u64, frames: &[u64]) -> Option<u32> {
+    fn write(&self, head: u64, frames: &[u64], container: u64) -> Option<u32> {
         let words = u32::try_from(frames.len()).ok()?.checked_add(1)?;
+        let counter = hash(self.seed, [container].iter()) as usize % COUNTERS;
+        let taken = self.taken.get(counter)?;
+        let own = taken.load(Relaxed).saturating_add(words);
         let take = |used: u32| {
             let end = used.checked_add(words)?;
-            (end as usize <= STACK_TABLE_WORDS).then_some(end)
+            let left = (STACK_TABLE_WORDS as u32).checked_sub(end)?;
+            (own <= left.saturating_mul(SHARE)).then_some(end)
         };
-        let start = self.used.fetch_update(Relaxed, Relaxed, take).ok()?;
+        let Ok(start) = self.used.fetch_update(Relaxed, Relaxed, take) else {
+            let _ = self.full_of.compare_exchange(0, container, Relaxed, Relaxed);
+            return None;
+        };
+        taken.fetch_add(words, Relaxed);
         let room = self.arena.get(start as usize..)?;
         let all = Iterator::chain(core::iter::once(&head), frames);
         for (to, word) in room.iter().zip(all) {
@@ -134,8 +158,9 @@ impl StackTable {
         })
     }
 
-    /// Words in use.
-    pub(crate) fn used(&self) -> u32 {
-        self.used.load(Relaxed)
+    /// Fills in the words in use, and the container of the first stack for which there was no room.
+    pub(crate) fn report_use(&self, stack: &mut abi::Stack) {
+        stack.used = self.used.load(Relaxed);
+        stack.full_pidns = self.full_of.load(Relaxed);
     }
 }

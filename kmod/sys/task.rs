@@ -185,6 +185,17 @@ impl Namespace {
         pid.level() == self.level && self.number_of(pid).is_some()
     }
 
+    /// The id of the namespace right below this one that `pid` is in; its own id for a pid that
+    /// lives in this one or outside of it.
+    #[inline]
+    pub(crate) fn id_below(&self, pid: &Pid) -> u64 {
+        let below = pid.at(self.level.wrapping_add(1));
+        let ns = below.or_else(|| pid.at(pid.level())).map(|(_, ns)| ns);
+        // SAFETY: A pid holds its namespaces; the id is fixed.
+        NonNull::new(ns.unwrap_or(core::ptr::null_mut()))
+            .map_or(0, |ns| unsafe { super::helpers::nsprobe_pidns_id(ns.as_ptr()) })
+    }
+
     /// Inode number.
     pub(crate) fn inum(&self) -> u32 {
         // SAFETY: The namespace is held; its inode number is fixed.

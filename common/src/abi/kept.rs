@@ -133,8 +133,11 @@ pub struct Rows {
     pub turned_away: u64,
     /// Out: spans that were replaced by one of the same key, since then.
     pub replaced: u64,
+    /// Out: the id of the pid namespace, below the opener's, of the first hit for which there was
+    /// no row; or zero. A container that fills the table leaves an eighth of it to others.
+    pub turned_away_pidns: u64,
 }
-const _: () = assert!(size_of::<Rows>() == 48);
+const _: () = assert!(size_of::<Rows>() == 56);
 
 /// The head of each row of [`Rows`]. The key follows (`key_words` words), then `stack_capacity`
 /// words of which the first `stack_words` are frames, then the buckets.
@@ -301,7 +304,7 @@ pub struct Stack {
     pub size: u32,
     /// Zero.
     pub flags: u32,
-    /// In: the stack's id.
+    /// In: the stack's id, or zero for none: only what all stacks take is told.
     pub id: u32,
     /// In: words that there is room for. Out: words of frames.
     pub words: u32,
@@ -311,8 +314,11 @@ pub struct Stack {
     pub used: u32,
     /// Zero.
     pub reserved: u32,
+    /// Out: the id of the pid namespace, below the opener's, of the first stack for which there was
+    /// no room; or zero. A container may take three quarters of the room that others have left.
+    pub full_pidns: u64,
 }
-const _: () = assert!(size_of::<Stack>() == 32);
+const _: () = assert!(size_of::<Stack>() == 40);
 
 /// [`Freeze::flags`]: nothing is recorded any more; hits count as frozen.
 pub const FREEZE_NOW: u32 = 1 << 0;

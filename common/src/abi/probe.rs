@@ -360,7 +360,9 @@ pub struct Counters {
     /// takes some until it has lost the breakpoint.
     pub off: u64,
     /// Out: calls of a [`PROBE_CALL`] whose returns the kernel does not follow, as 64 of
-    /// the thread's are pending already. They are no hits of their own.
+    /// the thread's are pending already. At the entry of calls that are followed to exits: calls
+    /// that were forgotten for those of this probe, as [`CALLS_MAX`] are too few. They are no hits
+    /// of their own.
     pub too_deep: u64,
     /// Out: hits while the rings were frozen.
     pub frozen: u64,

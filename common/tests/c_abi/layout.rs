@@ -100,7 +100,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             object, defect, bytes }
         StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
         LateStack { header, time_ns, hit_ns, probe, tid, stack, words, stack_end, pages }
-        Stack { size, flags, id, words, frames, used, reserved }
+        Stack { size, flags, id, words, frames, used, reserved, full_pidns }
         DropSpans { size, flags, table, count, owners, dropped }
         SpanOwner { word, latest_ns }
         CodeMapping { start, bytes, delta, object, unmapped }
@@ -109,7 +109,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
             id, row_bytes, capacity }
-        Rows { size, flags, table, next, buffer, buffer_bytes, count, turned_away, replaced }
+        Rows { size, flags, table, next, buffer, buffer_bytes, count, turned_away, replaced,
+            turned_away_pidns }
         Row { count, sum, least, greatest, time_ns, key_words, stack_words, stack_capacity,
             stack_end, buckets, tid }
         Step { operation, to, a, b, small, large }

@@ -80,6 +80,7 @@ mod returns;
 mod rows;
 mod runtimes;
 mod semaphores;
+mod shares;
 mod short_of_memory;
 mod sinks;
 mod spans;

@@ -13,7 +13,7 @@ mod source;
 
 pub(crate) use clock::Clocks;
 pub(crate) use describe::{command_line, is_there, state_letter, PlaceLine, TaskLine};
-pub(crate) use hit_names::HitNames;
+pub(crate) use hit_names::{full_notes, HitNames};
 pub(crate) use live::LivePlaces;
 pub(crate) use namer::{Found, Key, Namer};
 pub(crate) use place::{space_of, Known, Place, Places};

@@ -183,7 +183,18 @@ impl Session {
     /// The frames' words of a stack that records name by its id; `None` for no such stack.
     pub fn stack(&self, id: u32) -> Result<Option<Vec<u64>>> {
         match sys::stack(self.file.as_fd(), id) {
-            Ok(words) => Ok(Some(words)),
+            Ok((words, _)) => Ok(Some(words)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(failed("STACK")(errno)),
+        }
+    }
+
+    /// The pid namespace, below ours, of the first stack that found no room among those that have
+    /// ids.
+    pub fn stacks_full_of(&self) -> Result<Option<u64>> {
+        match sys::stack(self.file.as_fd(), 0) {
+            Ok((_, full)) => Ok(Some(full).filter(|id| *id != 0)),
+            // No probe gives stacks ids.
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(failed("STACK")(errno)),
         }

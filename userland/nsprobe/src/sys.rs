@@ -390,8 +390,9 @@ impl Drop for Mapping {
     }
 }
 
-/// The frames' words of a stack that records name by its id.
-pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<Vec<u64>> {
+/// The frames' words of a stack that records name by its id, or none for zero; and the pid
+/// namespace of the first stack for which there was no room, or zero.
+pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<(Vec<u64>, u64)> {
     let mut words = vec![0u64; nsprobe_common::record::WORDS_MAX];
     let mut stack = abi::Stack {
         size: size::<abi::Stack>(),
@@ -404,7 +405,7 @@ pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<Vec<u64>> {
     // may write to, and its count is that vector's.
     unsafe { request(fd, abi::STACK, &mut stack) }?;
     words.truncate(stack.words as usize);
-    Ok(words)
+    Ok((words, stack.full_pidns))
 }
 
 /// Says what is recorded of tasks; with the error, what cannot be.

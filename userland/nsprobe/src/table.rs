@@ -60,6 +60,8 @@ pub struct Rows {
     pub rows: Vec<TableRow>,
     /// Hits for which there was no row left, since the table was made.
     pub turned_away: u64,
+    /// The pid namespace, below ours, of the first of them.
+    pub turned_away_of: Option<u64>,
     /// Spans that were replaced by one of the same key, since then.
     pub replaced: u64,
 }
@@ -170,6 +172,7 @@ impl Table {
                 return Ok(Rows {
                     rows: merged.rows,
                     turned_away: answer.turned_away,
+                    turned_away_of: Some(answer.turned_away_pidns).filter(|id| *id != 0),
                     replaced: answer.replaced,
                 });
             }

@@ -19,7 +19,7 @@ use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary::{self, Summary};
 use crate::output::tables::{Style, TablePrinter};
-use crate::tasks::HitNames;
+use crate::tasks::{full_notes, HitNames};
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::Record;
@@ -341,6 +341,9 @@ impl Counting {
         };
         self.printer.summary(&summary)?;
         let code = summary.tell(plan.options.detail(), failure)?;
+        for note in full_notes(&run.session, rows.turned_away_of)? {
+            plan.options.note(&note);
+        }
         drawn.map(|()| code)
     }
 

@@ -20,6 +20,7 @@ use crate::output::leaks::LeakPrinter;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary::{self, Summary};
 use crate::recording::task_records;
+use crate::tasks::full_notes;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
@@ -270,6 +271,9 @@ impl Leaks<'_> {
             );
         }
         let code = summary.tell(self.plan.options.detail(), failure)?;
+        for note in full_notes(&run.session, rows.turned_away_of)? {
+            self.plan.options.note(&note);
+        }
         printed.map(|()| code)
     }
 }

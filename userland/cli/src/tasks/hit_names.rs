@@ -2,6 +2,7 @@
 //! The names of the containers that hits come from, while a trace runs.
 
 use super::{Key, LivePlaces, Namer};
+use libnsprobe::Session;
 use nsprobe_containers::{PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -62,6 +63,31 @@ impl HitNames {
         }
         self.names.get(&id).cloned()
     }
+}
+
+/// Notes on the container that took its share of a table, and of the stacks that have ids: there was
+/// no room left for more of it.
+pub(crate) fn full_notes(
+    session: &Session,
+    turned_away_of: Option<u64>,
+) -> anyhow::Result<Vec<String>> {
+    let full = [
+        (
+            turned_away_of,
+            "rows of the table: its further hits have no row; try more --rows",
+        ),
+        (
+            session.stacks_full_of()?,
+            "room for stacks: its further hits have none",
+        ),
+    ];
+    let ids: BTreeSet<u64> = full.iter().filter_map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = HitNames::start()?.all_names(&ids);
+    let note = |(id, what)| Some(format!("{} has its share of the {what}", names.get(&id?)?));
+    Ok(full.into_iter().filter_map(note).collect())
 }
 
 /// Makes names distinct: containers with the same name get their id appended.

@@ -6,6 +6,7 @@ use crate::args::Detail;
 use crate::attach::run::options::Untraced;
 use crate::attach::unwind_rows::RowsReport;
 use crate::names::Line;
+use libnsprobe::common::abi::CALLS_MAX;
 use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_symbolize::{counted, escaped};
@@ -191,6 +192,15 @@ impl Summary {
                 "nsprobe: {} without a return: left in another way (by an exception, longjmp, the \
                  end of the thread), or under way still",
                 counted(missed.unreturned, "call")
+            )?;
+        }
+        if missed.evicted > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} evicted of {} under way: the container with most calls loses its \
+                 oldest, whose returns are not seen",
+                counted(missed.evicted, "call"),
+                CALLS_MAX
             )?;
         }
         if missed.left_by_jump > 0 {

@@ -138,6 +138,7 @@ fn no_kind_of_loss_is_hidden() {
     summary.has_stacks = true;
     summary.probes[0].missed = MissedCalls {
         left_by_jump: 2,
+        evicted: 7,
         unreturned: 6,
     };
     summary.probes[0].counters = Counters {
