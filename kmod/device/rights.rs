@@ -5,6 +5,7 @@ use crate::sys::task::{
     is_capable,
     is_locked_down,
     module_allows_modify,
+    module_is_paranoid,
     Lockdown,
     CAP_PERFMON,
     CAP_SYS_ADMIN,
@@ -14,7 +15,8 @@ use kernel::prelude::*;
 
 /// `EPERM` unless the current task may trace the whole machine.
 pub(super) fn require_capabilities() -> Result {
-    let may = is_capable(CAP_SYS_ADMIN) || is_capable(CAP_PERFMON) && is_capable(CAP_SYS_PTRACE);
+    let may_trace = || is_capable(CAP_PERFMON) && is_capable(CAP_SYS_PTRACE);
+    let may = is_capable(CAP_SYS_ADMIN) || !module_is_paranoid() && may_trace();
     if may && !is_locked_down(Lockdown::Tracing) {
         Ok(())
     } else {

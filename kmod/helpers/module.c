@@ -8,6 +8,16 @@ module_param(allow_modify, bool, 0444);
 MODULE_PARM_DESC(allow_modify,
 		 "Sessions may ask to change registers and memory of traced programs (default: off)");
 
+static bool paranoid;
+module_param(paranoid, bool, 0444);
+MODULE_PARM_DESC(paranoid,
+		 "Tracing needs CAP_SYS_ADMIN, as perf does with perf_event_paranoid=3 (default: off)");
+
+bool nsprobe_is_paranoid(void)
+{
+	return paranoid;
+}
+
 bool nsprobe_allows_modify(void)
 {
 	return allow_modify;

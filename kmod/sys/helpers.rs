@@ -61,6 +61,8 @@ extern "C" {
     pub(super) fn nsprobe_read_word(word: *mut u64, from: *const u64) -> bool;
     /// Reads two words of user memory, as `nsprobe_read_word`.
     pub(super) fn nsprobe_read_pair(pair: *mut [u64; 2], from: *const u64) -> bool;
+    /// The module parameter `paranoid`.
+    pub(super) fn nsprobe_is_paranoid() -> bool;
     /// The module parameter `allow_modify`.
     pub(super) fn nsprobe_allows_modify() -> bool;
     /// The number of leading steps, out of `count`, whose words in memory are unchanged. With page

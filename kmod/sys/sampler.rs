@@ -11,7 +11,7 @@ use super::{
     memory::{self, GFP_REQUEST},
     regs::Regs,
     task::Current, //
-    task_work::{Slots, TaskWork},
+    task_work::{Slots, TaskWork, SLOTS_OF_CPU},
 };
 use core::{
     cell::UnsafeCell,
@@ -27,13 +27,14 @@ use core::{
 use kernel::{
     bindings,
     container_of,
+    cpu::nr_cpu_ids,
     error::{from_err_ptr, to_result},
     prelude::*,
     sync::{rcu, Arc},
     types::Opaque, //
 };
 
-/// The maximum number of tasks that are on their way to user space with a sample to take.
+/// The least maximum of tasks that are on their way to user space with a sample to take.
 const SAMPLES_MAX: usize = 256;
 /// How many times, one millisecond each, the end waits for them.
 const WAITS_MAX: usize = 100;
@@ -73,28 +74,33 @@ pub(crate) struct Sampler<H: Sampled> {
 impl<H: Sampled> Sampler<H> {
     /// Samples each CPU `hz` times per second. Task context, sleeps.
     pub(crate) fn start(hz: u64, hook: Arc<H>) -> Result<Self> {
+        let cpus = nr_cpu_ids() as usize;
         let taker = KBox::new(
             Taker {
-                slots: Slots::new(SAMPLES_MAX)?,
+                slots: Slots::new(SAMPLES_MAX.max(SLOTS_OF_CPU.saturating_mul(cpus)))?,
                 by_interrupt: memory::made_for_each_cpu(|| Ok(ByInterrupt::new(hook.clone())))?,
                 hook,
             },
             GFP_REQUEST,
         )?;
         let context = core::ptr::from_ref(&*taker).cast_mut().cast();
-        // SAFETY: The taker stays where it is until the events have ended: see `drop`.
-        let events = unsafe { Events::start(hz, interrupted::<H>, context)? };
-        Ok(Sampler { events, taker })
+        // SAFETY: The taker stays where it is until the events have ended and their works are done:
+        // see `drop`, and below.
+        match unsafe { Events::start(hz, interrupted::<H>, context) } {
+            Ok(events) => Ok(Sampler { events, taker }),
+            Err(error) => {
+                // Some CPUs may have begun.
+                taker.wait_for_interrupts();
+                Err(error)
+            }
+        }
     }
 }
 
 impl<H: Sampled> Drop for Sampler<H> {
     fn drop(&mut self) {
         self.events.as_ref().get_ref().stop();
-        for on in &self.taker.by_interrupt {
-            // SAFETY: Task context; no context queues it any more.
-            unsafe { bindings::irq_work_sync(on.work.get()) };
-        }
+        self.taker.wait_for_interrupts();
         for _ in 0..WAITS_MAX {
             if self.taker.slots.are_free() {
                 break;
@@ -114,6 +120,14 @@ struct Taker<H: Sampled> {
 }
 
 impl<H: Sampled> Taker<H> {
+    /// Waits for the works that are queued. Task context, after the last event.
+    fn wait_for_interrupts(&self) {
+        for on in &self.by_interrupt {
+            // SAFETY: Task context; no context queues it any more.
+            unsafe { bindings::irq_work_sync(on.work.get()) };
+        }
+    }
+
     /// # Safety
     ///
     /// `regs` must be those that the current CPU was interrupted with.
@@ -164,7 +178,6 @@ struct Left<J> {
 /// # Invariants
 ///
 /// `work` is a work whose function is [`take_left`]. The context that has set `taken` owns `left`:
-/// an NMI, then the work.
 /// an NMI, then the work.
 #[repr(C)]
 struct ByInterrupt<H: Sampled> {

@@ -489,6 +489,12 @@ pub(crate) fn is_locked_down(against: Lockdown) -> bool {
     unsafe { bindings::security_locked_down(reason) != 0 }
 }
 
+/// Whether the module's parameter asks for CAP_SYS_ADMIN.
+pub(crate) fn module_is_paranoid() -> bool {
+    // SAFETY: No preconditions; the parameter is fixed when the module is loaded.
+    unsafe { helpers::nsprobe_is_paranoid() }
+}
+
 /// Whether the module's parameter allows sessions to modify programs.
 pub(crate) fn module_allows_modify() -> bool {
     // SAFETY: No preconditions; the parameter is fixed when the module is loaded.

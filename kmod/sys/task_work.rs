@@ -9,13 +9,14 @@
 use super::{
     helpers, //
     memory::{self, GFP_REQUEST},
+    task::Current, //
 };
 use core::{
     cell::UnsafeCell,
     marker::PhantomData,
     sync::atomic::{
         AtomicBool,
-        Ordering::{Acquire, Release}, //
+        Ordering::{Acquire, Relaxed, Release}, //
     },
 };
 use kernel::{
@@ -33,6 +34,9 @@ pub(crate) trait TaskWork: Send + Sync + Sized + 'static {
     /// Does one job, in the task that it was queued for. May sleep and fault.
     fn run(&self, job: &Self::Job);
 }
+
+/// Slots that the tasks of one CPU look at before those of the next.
+pub(crate) const SLOTS_OF_CPU: usize = 4;
 
 /// Room for jobs that are not done yet; taken in handlers, which cannot allocate.
 pub(crate) struct Slots<O: TaskWork>(KVVec<Slot<O>>);
@@ -80,10 +84,15 @@ impl<O: TaskWork> Slots<O> {
         Ok(Arc::new(Slots(memory::made(count, slot)?), GFP_REQUEST)?)
     }
 
-    /// Reserves room for a job, if there is some. Any context.
+    /// Reserves room for a job, if there is some; the tasks of each CPU begin to look at a place of
+    /// their own. Any context.
     pub(crate) fn take<'a>(self: &'a Arc<Self>) -> Option<Reservation<'a, O>> {
+        let first = (Current::get().cpu_hint() as usize).wrapping_mul(SLOTS_OF_CPU);
+        let (before, after) = self.0.split_at(first.checked_rem(self.0.len())?);
+        let mut slots = Iterator::chain(after.iter(), before);
         // INVARIANT: We have set it.
-        let slot = self.0.iter().find(|slot| !slot.taken.swap(true, Acquire))?;
+        let slot =
+            slots.find(|slot| !slot.taken.load(Relaxed) && !slot.taken.swap(true, Acquire))?;
         Some(Reservation { slots: self, slot })
     }
 

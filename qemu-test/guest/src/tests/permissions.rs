@@ -89,7 +89,7 @@ fn root_of_a_user_namespace_cannot_open() {
 test! { core, root_without_capabilities_cannot_open, module }
 /// CAP_SYS_PTRACE is 19, CAP_SYS_ADMIN 21, CAP_PERFMON 38.
 fn root_without_capabilities_cannot_open() {
-    let _module = Module::load();
+    let module = Module::load();
     let without = |capabilities: &'static [u32]| {
         opened_by("open", |c| sys::without_capabilities(c, capabilities))
     };
@@ -97,6 +97,10 @@ fn root_without_capabilities_cannot_open() {
     assert_eq!(without(&[21, 38]), libc::EPERM, "CAP_SYS_PTRACE alone");
     assert_eq!(without(&[19, 21]), libc::EPERM, "CAP_PERFMON alone");
     assert_eq!(without(&[21]), 0, "CAP_PERFMON and CAP_SYS_PTRACE");
+    assert_eq!(without(&[19, 38]), 0, "CAP_SYS_ADMIN");
+    module.unload();
+    let _module = Module::load_with("paranoid=1");
+    assert_eq!(without(&[21]), libc::EPERM, "no CAP_SYS_ADMIN");
     assert_eq!(without(&[19, 38]), 0, "CAP_SYS_ADMIN");
 }
 

@@ -19,7 +19,7 @@ use crate::hits::label::ProbeLabel;
 use crate::names::load_queue::LoadQueue;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
-use anyhow::Context;
+use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};
 use libnsprobe::{Device, ProbeId, Reader, Session};
@@ -109,6 +109,18 @@ impl Ended {
     }
 }
 
+/// Fails for more samples a second than the machine allows perf.
+fn check_sample_rate(hz: u32) -> anyhow::Result<()> {
+    const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let most = std::fs::read_to_string(MOST);
+    match most.ok().and_then(|most| most.trim().parse::<u32>().ok()) {
+        Some(most) if hz > most => bail!(
+            "this machine allows {most} samples a second at most: try -F {most}, or raise {MOST}"
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Finds the target and what is probed in it.
 pub(crate) fn plan(
     target: &Target,
@@ -124,6 +136,7 @@ pub(crate) fn plan(
         compile,
     ))?;
     if let Some(hz) = options.samples_hz {
+        check_sample_rate(hz)?;
         planned.add_samples(hz, &compile.sink)?;
     }
     Ok(planned)

@@ -341,6 +341,9 @@ impl Counting {
         };
         self.printer.summary(&summary)?;
         let code = summary.tell(plan.options.detail(), failure)?;
+        if let Some(note) = summary.samples_note(plan.options.samples_hz) {
+            plan.options.note(&note);
+        }
         for note in full_notes(&run.session, rows.turned_away_of)? {
             plan.options.note(&note);
         }

@@ -141,6 +141,9 @@ fn end(
     };
     let done = recorder.end(&summary)?;
     let code = summary.tell(plan.trace.options.detail(), failure)?;
+    if let Some(note) = summary.samples_note(plan.trace.options.samples_hz) {
+        plan.trace.options.note(&note);
+    }
     Ok(match tell(plan, &summary, &done) {
         true => code,
         false => ExitCode::FAILURE,

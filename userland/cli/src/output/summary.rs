@@ -8,6 +8,7 @@ use crate::attach::unwind_rows::RowsReport;
 use crate::hits::label::{ProbeLabel, Role};
 use crate::names::Line;
 use libnsprobe::{Counters, ProbeId, Session};
+use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_symbolize::{counted, FileOffset};
 use serde::Serialize;
@@ -182,6 +183,21 @@ impl ProbeLabel {
 }
 
 impl Summary {
+    /// A note on samples that were not taken, if there are many: of `hz` a second on each CPU.
+    pub(crate) fn samples_note(&self, hz: Option<u32>) -> Option<String> {
+        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok()??;
+        let expected = (f64::from(hz?) * cpus as f64 * self.elapsed.as_secs_f64()) as u64;
+        let total = self.total();
+        let seen = total.hits + total.idle + total.kernel_threads;
+        // The first and last ones of each CPU, and what a rate that the kernel adapts needs.
+        (seen < expected - expected / 8).then(|| {
+            format!(
+                "{seen} of about {expected} samples were taken: the others were of CPUs that halted \
+                 (their cycles stop), or the kernel throttled sampling"
+            )
+        })
+    }
+
     /// The calls that all probes together have missed.
     pub(crate) fn missed(&self) -> MissedCalls {
         let mut missed = MissedCalls::default();
