@@ -38,7 +38,7 @@ const SETS: usize = CALLS_MAX as usize / WAYS;
 const COUNTERS: usize = 1 << 14;
 /// Rows, a multiple of a set's, that tell which container has most calls. Which calls lie in
 /// neighbouring sets cannot be predicted.
-const SAMPLE: usize = 32 * WAYS;
+const SAMPLE: usize = 16 * WAYS;
 
 /// The low bits of a row's state; the others count how often it was published.
 const KIND: u64 = 3;
