@@ -348,7 +348,8 @@ struct nsprobe_info {
  * nsprobe_setup.flags: probes of this session may have programs that write.
  * Needs CAP_SYS_ADMIN in the initial user namespace (EPERM), the module's
  * parameter allow_modify, and a kernel that is not locked down
- * (NSPROBE_EACCES).
+ * (NSPROBE_EACCES). Not with NSPROBE_SETUP_OVERWRITE (EINVAL): the record of
+ * each change is kept.
  */
 #define NSPROBE_SETUP_MODIFY (1U << 1)
 
@@ -991,7 +992,8 @@ struct nsprobe_counters {
 	__u64 write_failed;
 	/*
 	 * Out: writes that were withheld, as there were
-	 * nsprobe_probe.max_writes before.
+	 * nsprobe_probe.max_writes before, or the ring had no room for their
+	 * record.
 	 */
 	__u64 write_withheld;
 	/* Out: hits that nsprobe_probe.every skipped. */

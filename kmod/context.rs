@@ -3,7 +3,7 @@
 
 use crate::{
     common::{
-        record::{body_of, ObjectRecord, KIND_OBJECT},
+        record::{body_of, ObjectRecord, WriteRecord, KIND_OBJECT},
         table::hash, //
     },
     filter::{Filter, SessionOwner},
@@ -106,6 +106,19 @@ impl Context {
     ) -> bool {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake_soon()),
+            None => false,
+        }
+    }
+
+    /// Makes a change and appends its record, or does neither; see [`Rings::append_change`].
+    pub(crate) fn append_change(
+        &self,
+        cpu: u32,
+        now_ns: u64,
+        make: impl FnOnce() -> WriteRecord,
+    ) -> bool {
+        match self.rings.as_ref() {
+            Some(rings) => rings.append_change(cpu, now_ns, make, || self.waiter.wake()),
             None => false,
         }
     }

@@ -18,13 +18,14 @@ pub(crate) mod user_struct;
 use crate::{
     common::abi::{self, Info, Setup, Version},
     device::{
-        rights::{require_capabilities, require_modify},
+        rights::require_capabilities,
         user_struct::UserStruct, //
     },
     session::Session,
     sys::{
         fops::Driver,
-        memory::GFP_REQUEST, //
+        memory::GFP_REQUEST,
+        task::may_modify, //
     },
     totals::{PROBES, SESSIONS}, //
 };
@@ -153,21 +154,22 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let as_text = setup.flags & abi::SETUP_TEXT != 0;
-    let may_modify = setup.flags & abi::SETUP_MODIFY != 0;
-    if may_modify {
-        require_modify()?;
+    let modifies = setup.flags & abi::SETUP_MODIFY != 0;
+    let overwrite = setup.flags & abi::SETUP_OVERWRITE != 0;
+    if modifies {
+        may_modify()?;
     }
-    let rings = session.make_rings(
-        setup.ring_bytes,
-        setup.watermark_bytes,
-        setup.flags & abi::SETUP_OVERWRITE != 0,
-    )?;
+    if modifies && overwrite {
+        // The records of changes would be overwritten.
+        return Err(EINVAL);
+    }
+    let rings = session.make_rings(setup.ring_bytes, setup.watermark_bytes, overwrite)?;
     setup.rings = nr_cpu_ids();
     setup.mmap_stride = rings.stride();
     // Write back before the session has the rings: if that fails, the caller does not know of them,
     // and could not make others.
     request.write_back()?;
-    session.keep_rings(rings, as_text, may_modify)
+    session.keep_rings(rings, as_text, modifies)
 }
 
 fn freeze(session: &Session, arg: UserPtr) -> Result {

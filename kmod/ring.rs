@@ -9,15 +9,19 @@
 use crate::{
     common::{
         record::{
+            body_of,
             Header,
             Lost,
+            WriteRecord,
             BUSY,
             KIND_HIT,
             KIND_LATE_STACK,
             KIND_LOST,
             KIND_OBJECT,
             KIND_STACK_COPY,
-            LENGTH, //
+            KIND_WRITE,
+            LENGTH,
+            RECORD_BYTES_MAX, //
         },
         ring::{Geometry, Reservation}, //
     },
@@ -44,6 +48,19 @@ use zerocopy::transmute_ref;
 /// The fraction of a ring that one copy of a stack may take.
 const COPY_SHARE: u64 = 8;
 const LOST_BYTES: u64 = size_of::<Lost>() as u64;
+/// The longest record that is copied under the lock, with interrupts off.
+const WHOLE_BYTES: u64 = 512;
+/// Most records that are looked at under the lock.
+const LOOKS_MAX: u32 = 64;
+/// Most times that a long record takes the lock for its room. By then it has that of so many others
+/// that any fits.
+const LONG_STEPS_MAX: u32 = 32;
+const LENGTH_MASK: u64 = LENGTH as u64;
+const _: () = {
+    let shortest = size_of::<Header>() + size_of::<u64>();
+    let room = shortest * (LOOKS_MAX * LONG_STEPS_MAX) as usize;
+    assert!(room >= RECORD_BYTES_MAX + size_of::<Lost>());
+};
 
 /// Records lost since the last one that fitted.
 #[derive(Default)]
@@ -90,38 +107,81 @@ impl Ring {
         let body = parts
             .iter()
             .fold(0usize, |sum, part| sum.wrapping_add(size_of_val(*part)));
-        let length = size_of::<Header>().wrapping_add(body) as u64;
-        let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
+        let header = header(kind, body);
+        if header & LENGTH_MASK > WHOLE_BYTES {
+            return self.append_in_steps(header, parts, now_ns);
+        }
+        let write = |at| self.pages.write_parts(at, parts);
+        self.append_whole(header, now_ns, is_counted(kind), write)
+    }
+
+    /// Appends a record under the lock, so that a writer that is preempted holds up no other.
+    /// `write` writes its body to a position, once there is room.
+    #[inline(always)]
+    fn append_whole(
+        &self,
+        header: u64,
+        now_ns: u64,
+        counts: bool,
+        write: impl FnOnce(u64),
+    ) -> Option<u64> {
+        let mut state = self.state.lock();
+        let at = self.reserve(&mut state, header & LENGTH_MASK, now_ns, counts)?;
+        write(body_at(at.start));
+        self.pages.set_header(at.start, header);
+        if state.pending == state.producer {
+            state.pending = at.end;
+        }
+        self.publish(&mut state, at.end);
+        Some(at.end)
+    }
+
+    /// Appends a record that is too long to be copied with interrupts off: it is published when its
+    /// room is reserved, and BUSY until it is complete.
+    #[inline(never)]
+    fn append_in_steps(&self, header: u64, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
+        let (kind, length) = ((header >> 32) as u16, header & LENGTH_MASK);
         // In a small ring a copy would take the room of many hits.
         if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
             return None;
         }
-        // A lost announcement loses no data: the reader can ask for the object. A lost stack is
-        // noticed at its hit.
-        let is_hit = !matches!(kind, KIND_OBJECT | KIND_STACK_COPY | KIND_LATE_STACK);
-        let at = self.reserve(length, header | u64::from(BUSY), now_ns, is_hit)?;
-        let body = at.start.wrapping_add(size_of::<Header>() as u64);
-        self.pages.write_parts(body, parts);
+        self.make_long_room(length);
+        let at = {
+            let mut state = self.state.lock();
+            let at = self.reserve(&mut state, length, now_ns, is_counted(kind))?;
+            self.pages.set_header(at.start, header | u64::from(BUSY));
+            self.publish(&mut state, at.end);
+            at
+        };
+        self.pages.write_parts(body_at(at.start), parts);
         self.pages.set_header(at.start, header);
         Some(at.end)
     }
 
-    /// Reserves `length` bytes and marks them with `header`, behind a record of the gap if there is
-    /// one. `counts` says whether the record counts as lost when there is no room.
-    fn reserve(&self, length: u64, header: u64, now_ns: u64, counts: bool) -> Option<Reservation> {
-        let mut consumer = self.pages.consumer();
-        let mut state = self.state.lock();
-        self.see_committed(&mut state);
+    /// Reserves `length` bytes behind a record of the gap if there is one. `counts` says whether
+    /// the record counts as lost when there is no room.
+    #[inline(always)]
+    fn reserve(
+        &self,
+        state: &mut State,
+        length: u64,
+        now_ns: u64,
+        counts: bool,
+    ) -> Option<Reservation> {
+        if state.pending != state.producer {
+            self.see_committed(state);
+        }
         let note = if state.gap.count == 0 { 0 } else { LOST_BYTES };
         let wanted = length.wrapping_add(note);
-        if self.overwrites {
-            if state.frozen {
-                return None;
-            }
-            self.make_room(&mut state, wanted);
+        let consumer = match self.overwrites {
             // The reader's position is valid only while the ring is frozen.
-            consumer = state.oldest;
-        }
+            true if state.frozen => return None,
+            true => {
+                self.make_room(state, wanted);
+                state.oldest
+            }
+            false => self.pages.consumer(),
+        };
         let Some(all) = self
             .geometry
             .reserve(consumer, state.pending, state.producer, wanted)
@@ -136,41 +196,59 @@ impl Ring {
             self.write_gap(all.start, &state.gap);
             state.gap = Gap::default();
         }
-        let at = Reservation {
+        Some(Reservation {
             start: all.start.wrapping_add(note),
             end: all.end,
-        };
-        self.pages.set_header(at.start, header);
-        state.producer = at.end;
-        self.pages.set_producer(at.end);
-        Some(at)
+        })
     }
 
-    /// Moves `pending` past the complete records.
-    #[inline(always)]
+    fn publish(&self, state: &mut State, end: u64) {
+        state.producer = end;
+        self.pages.set_producer(end);
+    }
+
+    /// Moves `pending` past complete records, up to [`LOOKS_MAX`] of them. They lie behind a long
+    /// one that was being written, and each call sees more of them than it adds.
+    #[cold]
+    #[inline(never)]
     fn see_committed(&self, state: &mut State) {
-        while state.pending != state.producer {
+        for _ in 0..LOOKS_MAX {
             let header = self.pages.header(state.pending) as u32;
-            if header & BUSY != 0 {
+            if state.pending == state.producer || header & BUSY != 0 {
                 break;
             }
             state.pending = state.pending.wrapping_add(u64::from(header & LENGTH));
         }
     }
 
-    /// Drops the oldest records until there is room for `wanted` bytes, or until the oldest one is
-    /// still being written. A writer owns the room of its record until it commits it, and that room
-    /// is at or behind `pending`.
+    /// Sees what is complete, and makes room for a long record, in steps with the lock free and
+    /// interrupts on between them.
+    fn make_long_room(&self, length: u64) {
+        let wanted = length.wrapping_add(LOST_BYTES);
+        for _ in 0..LONG_STEPS_MAX {
+            let mut state = self.state.lock();
+            let before = (state.pending, state.oldest);
+            self.see_committed(&mut state);
+            if self.overwrites && !state.frozen {
+                self.make_room(&mut state, wanted);
+            }
+            if before == (state.pending, state.oldest) {
+                break;
+            }
+        }
+    }
+
+    /// Drops the oldest records, up to [`LOOKS_MAX`] of them, until there is room for `wanted`
+    /// bytes, or until the oldest one is still being written. A writer owns the room of its record
+    /// until it commits it, and that room is at or behind `pending`.
     #[cold]
     fn give_up(&self, state: &mut State, wanted: u64) {
         let bytes = self.geometry.data_bytes();
-        while state
-            .producer
-            .wrapping_sub(state.oldest)
-            .saturating_add(wanted)
-            > bytes
-            && state.oldest != state.pending
-        {
+        for _ in 0..LOOKS_MAX {
+            let used = state.producer.wrapping_sub(state.oldest);
+            if used.saturating_add(wanted) <= bytes || state.oldest == state.pending {
+                break;
+            }
             let header = self.pages.header(state.oldest);
             if header.wrapping_shr(32) as u16 == KIND_HIT {
                 state.overwritten = state.overwritten.wrapping_add(1);
@@ -200,9 +278,20 @@ impl Ring {
         match freeze {
             true => self.pages.set_consumer(state.oldest),
             // Records that are being written stay.
-            false => {
+            false => state.oldest = state.pending,
+        }
+    }
+
+    /// Sees all records of a frozen ring that are complete. Task context.
+    fn see_all_committed(&self) {
+        loop {
+            let mut state = self.state.lock();
+            let before = state.pending;
+            if state.frozen {
                 self.see_committed(&mut state);
-                state.oldest = state.pending;
+            }
+            if state.pending == before {
+                break;
             }
         }
     }
@@ -252,6 +341,26 @@ impl Ring {
         self.pages
             .set_consumer(position.wrapping_add(out.len() as u64));
     }
+}
+
+/// The header of a complete record with a body of so many bytes.
+#[inline(always)]
+fn header(kind: u16, body: usize) -> u64 {
+    let length = size_of::<Header>().wrapping_add(body) as u64;
+    u64::from(kind) << 32 | length & LENGTH_MASK
+}
+
+/// Where the body of the record at a position is.
+#[inline(always)]
+fn body_at(start: u64) -> u64 {
+    start.wrapping_add(size_of::<Header>() as u64)
+}
+
+/// Whether a record of this kind counts as lost when there is no room. A lost announcement loses no
+/// data: the reader can ask for the object. A lost stack is noticed at its hit.
+#[inline(always)]
+fn is_counted(kind: u16) -> bool {
+    !matches!(kind, KIND_OBJECT | KIND_STACK_COPY | KIND_LATE_STACK)
 }
 
 impl State {
@@ -334,10 +443,41 @@ impl Rings {
             wake();
             return false;
         };
+        self.wake_at_watermark(ring, end, wake);
+        true
+    }
+
+    #[inline(always)]
+    fn wake_at_watermark(&self, ring: &Ring, end: u64, wake: impl Fn()) {
         if ring.geometry.used(ring.pages.consumer(), end) >= self.watermark {
             wake();
         }
-        true
+    }
+
+    /// Makes a change, if there is room for its record in the ring of `cpu`, and appends that:
+    /// `make` runs under the ring's lock, with interrupts off, and gives the record's body. Returns
+    /// whether there was room.
+    pub(crate) fn append_change(
+        &self,
+        cpu: u32,
+        now_ns: u64,
+        make: impl FnOnce() -> WriteRecord,
+        wake: impl Fn(),
+    ) -> bool {
+        let Some(ring) = self.rings.get(cpu as usize) else {
+            return false;
+        };
+        let header = header(KIND_WRITE, size_of::<WriteRecord>() - size_of::<Header>());
+        let end = ring.append_whole(header, now_ns, false, |at| {
+            let record = make();
+            let words: &[u64; size_of::<WriteRecord>() / 8] = transmute_ref!(&record);
+            ring.pages.write(at, body_of(words));
+        });
+        match end {
+            Some(end) => self.wake_at_watermark(ring, end, wake),
+            None => wake(),
+        }
+        end.is_some()
     }
 
     /// Whether a ring holds enough for the reader, or rings that overwrite are frozen.
@@ -363,10 +503,14 @@ impl Rings {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Freezes or thaws all rings; wakes the reader when they are frozen. Any context but NMI.
+    /// Freezes or thaws all rings; wakes the reader when they are frozen. Any context but NMI; to
+    /// thaw, task context.
     pub(crate) fn freeze(&self, freeze: bool, waiter: &Waiter) {
         if !self.overwrite {
             return;
+        }
+        if !freeze {
+            self.rings.iter().for_each(Ring::see_all_committed);
         }
         let guard = self.freezing.lock();
         // Set this first, so that a task that finds a ring frozen finds this set, too.

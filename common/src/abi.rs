@@ -248,7 +248,8 @@ pub const SETUP_TEXT: u32 = 1 << 0;
 
 /// [`Setup::flags`]: probes of this session may have programs that write. Needs
 /// CAP_SYS_ADMIN in the initial user namespace (`EPERM`), the module's parameter
-/// `allow_modify`, and a kernel that is not locked down (`EACCES`).
+/// `allow_modify`, and a kernel that is not locked down (`EACCES`). Not with [`SETUP_OVERWRITE`]
+/// (`EINVAL`): the record of each change is kept.
 pub const SETUP_MODIFY: u32 = 1 << 1;
 
 /// [`Setup::flags`]: rings keep the newest records, and new ones replace the oldest. They can be

@@ -3,9 +3,10 @@
 //!
 //! One ring is written by many tasks and interrupt handlers and read by one
 //! reader. Positions are byte counts since the ring was made; they only grow
-//! (and may wrap at 2^64). A writer reserves under the ring's lock, fills in
-//! outside of it and commits by clearing [`BUSY`](super::record::BUSY), so
-//! records become readable in the order of their reservation.
+//! (and may wrap at 2^64). A writer copies a short record under the ring's lock and
+//! publishes `producer` behind it. For a long one it reserves under the lock, fills in
+//! outside of it and commits by clearing [`BUSY`](super::record::BUSY). So records
+//! become readable in the order of their reservation.
 //!
 //! ```text
 //!   consumer           pending               producer

@@ -4,7 +4,6 @@
 use crate::sys::task::{
     is_capable,
     is_locked_down,
-    module_allows_modify,
     module_is_paranoid,
     Lockdown,
     CAP_PERFMON,
@@ -24,13 +23,3 @@ pub(super) fn require_capabilities() -> Result {
     }
 }
 
-/// `EPERM` unless the current task may modify traced programs, `EACCES` if no task may.
-pub(super) fn require_modify() -> Result {
-    if !module_allows_modify() || is_locked_down(Lockdown::Writing) {
-        Err(EACCES)
-    } else if !is_capable(CAP_SYS_ADMIN) {
-        Err(EPERM)
-    } else {
-        Ok(())
-    }
-}

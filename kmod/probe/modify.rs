@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Writes of programs to the traced task: counted against the probe's limit, and recorded with the
-//! previous value.
+//! previous value. A write whose record has no room is withheld.
 
 use crate::{
     common::{
         program::Register,
-        record::{body_of, WriteRecord, KIND_WRITE, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
+        record::{WriteRecord, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
     },
     context::Context,
     sys::{
@@ -15,10 +15,9 @@ use crate::{
     }, //
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use kernel::{page::PAGE_SIZE, prelude::*};
-use zerocopy::{transmute_ref, IntoBytes};
+use kernel::page::PAGE_SIZE;
+use zerocopy::IntoBytes;
 
-const RECORD_WORDS: usize = size_of::<WriteRecord>() / 8;
 /// The `ret` instruction.
 const RET: u8 = 0xc3;
 
@@ -37,7 +36,7 @@ pub(crate) struct TargetWriter<'a> {
     pub(crate) leaves_by: Option<u64>,
     /// Writes made so far.
     pub(crate) made: u32,
-    /// Writes withheld so far by the limit.
+    /// Writes withheld so far, by the limit or for want of room.
     pub(crate) withheld: u32,
 }
 
@@ -111,6 +110,7 @@ impl TargetWriter<'_> {
         done
     }
 
+    /// Makes a change while its record has its room: no change goes unrecorded.
     fn make(&mut self, change: &Change, act: impl FnOnce(&Regs<'_>) -> bool) -> bool {
         let claim = |left: u32| left.checked_sub(1);
         let left = self.left;
@@ -119,42 +119,42 @@ impl TargetWriter<'_> {
             self.withheld = self.withheld.wrapping_add(1);
             return false;
         };
-        let done = act(self.regs);
-        match done {
-            true => self.made = self.made.wrapping_add(1),
-            // The write failed, so the probe gets it back.
-            false => {
-                left.fetch_add(1, Relaxed);
-            }
+        let mut record = self.record(change);
+        let mut done = false;
+        let regs = self.regs;
+        let is_recorded = self.context.append_change(self.cpu, self.now_ns, || {
+            done = act(regs);
+            record.done = done.into();
+            record
+        });
+        if done {
+            self.made = self.made.wrapping_add(1);
+            return true;
         }
-        self.record(change, done);
-        done
+        // The probe gets back a write that it has not made.
+        left.fetch_add(1, Relaxed);
+        if !is_recorded {
+            self.withheld = self.withheld.wrapping_add(1);
+        }
+        false
     }
 
-    fn record(&self, change: &Change, done: bool) {
+    fn record(&self, change: &Change) -> WriteRecord {
         let ids = self.context.session_owner.ids(self.current);
-        let record = WriteRecord {
+        WriteRecord {
             time_ns: self.now_ns,
             probe: self.probe,
             sequence: self.sequence,
             pid: ids.pid,
             tid: ids.tid,
             what: change.what,
-            done: done.into(),
+            done: 0,
             bytes: change.bytes,
             cpu: self.cpu,
             place: change.place,
             before: change.before.unwrap_or(0),
             after: change.after,
             ..WriteRecord::default()
-        };
-        let words: &[u64; RECORD_WORDS] = transmute_ref!(&record);
-        // Without room for the record, the gap shows, and the counter includes the write.
-        self.context.append(
-            self.cpu,
-            KIND_WRITE,
-            &[body_of(words), &[], &[], &[]],
-            self.now_ns,
-        );
+        }
     }
 }

@@ -40,7 +40,7 @@ use crate::{
     },
     sys::{
         inode::{ReadableFile, Unusable},
-        task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},
+        task::{is_capable, may_modify, CAP_SYSLOG},
         uprobe::Ends, //
     },
     table::Table, //
@@ -241,7 +241,8 @@ pub(crate) fn validate_writes(
             _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
         };
     }
-    let may = context.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
+    // Of the session once, of its caller and the kernel again.
+    let may = context.may_modify.copy().unwrap_or(false) && may_modify().is_ok();
     if !may {
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }

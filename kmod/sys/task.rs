@@ -495,8 +495,15 @@ pub(crate) fn module_is_paranoid() -> bool {
     unsafe { helpers::nsprobe_is_paranoid() }
 }
 
-/// Whether the module's parameter allows sessions to modify programs.
-pub(crate) fn module_allows_modify() -> bool {
+/// `EPERM` unless the current task may modify traced programs, `EACCES` if no task may.
+pub(crate) fn may_modify() -> Result {
     // SAFETY: No preconditions; the parameter is fixed when the module is loaded.
-    unsafe { helpers::nsprobe_allows_modify() }
+    let allows = unsafe { helpers::nsprobe_allows_modify() };
+    if !allows || is_locked_down(Lockdown::Writing) {
+        Err(EACCES)
+    } else if !is_capable(CAP_SYS_ADMIN) {
+        Err(EPERM)
+    } else {
+        Ok(())
+    }
 }

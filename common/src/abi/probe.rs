@@ -350,7 +350,8 @@ pub struct Counters {
     pub written: u64,
     /// Out: writes that failed: a value was missing, or the place cannot be written.
     pub write_failed: u64,
-    /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
+    /// Out: writes that were withheld, as there were [`Probe::max_writes`] before, or the ring had
+    /// no room for their record.
     pub write_withheld: u64,
     /// Out: hits that [`Probe::every`] skipped.
     pub skipped: u64,

@@ -29,7 +29,7 @@ pub struct Counters {
     pub written: u64,
     /// Changes that could not be made.
     pub write_failed: u64,
-    /// Changes that the limit forbade.
+    /// Changes that the limit forbade, or whose record had no room.
     pub write_withheld: u64,
     /// Hits that `every` skipped.
     pub skipped: u64,

@@ -86,7 +86,7 @@ pub struct SetupOptions {
     /// `read()` gives lines of text.
     pub text: bool,
     /// Programs may write. Needs CAP_SYS_ADMIN, and a module that was loaded with
-    /// `allow_modify=1`.
+    /// `allow_modify=1`. Not with `overwrite`.
     pub modify: bool,
     /// New records take the place of the oldest: they are read once the session is
     /// frozen ([`Session::freeze`]), and not before.
@@ -129,6 +129,9 @@ impl SetupOptions {
     /// Refuses sizes that no module would take.
     pub fn check(&self) -> Result<()> {
         let fits = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes);
+        if self.modify && self.overwrite {
+            return Err(Error::ChangesOverwritten);
+        }
         if fits && self.ring_bytes.is_power_of_two() {
             Ok(())
         } else {
@@ -288,6 +291,13 @@ mod tests {
             SetupOptions::with_ring_bytes(good).check().unwrap();
         }
     }
+        let both = SetupOptions {
+            modify: true,
+            overwrite: true,
+            ..SetupOptions::with_ring_bytes(4096)
+        };
+        let error = both.check().unwrap_err().to_string();
+        assert!(error.contains("overwrite"), "{error}");
 
     /// Both ways: the program of an old release, or its module, may be installed still.
     #[test]

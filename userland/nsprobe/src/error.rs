@@ -129,6 +129,12 @@ pub enum Error {
          kernel that is not locked down"
     )]
     MayNotModify,
+    /// Records of changes in rings that overwrite.
+    #[error(
+        "a session that changes programs keeps the record of each change: its rings cannot \
+         overwrite the oldest"
+    )]
+    ChangesOverwritten,
     /// There is no such control group.
     #[error("there is no such control group any more")]
     NoCgroup,

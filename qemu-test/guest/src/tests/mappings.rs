@@ -303,9 +303,11 @@ fn no_consumer_position_does_harm() {
 test! { core, no_record_goes_over_an_unfinished_one, module }
 /// The reader takes the CPU from a task that is in the midst of a record, and says again and
 /// again that it has read all, while it is hit itself: what it records has the rest of the ring
-/// and no more.
+/// and no more. Up to 512 bytes it finds no record unfinished: a task that was in the midst of a
+/// short one held up all others of its CPU.
 fn no_record_goes_over_an_unfinished_one() {
     const ENOUGH: usize = 10;
+    const SHORT: usize = 400;
     const RING: u64 = 16 << 10;
     /// Less than any hit has.
     const HIT_BYTES_MIN: u64 = 64;
@@ -321,20 +323,29 @@ fn no_record_goes_over_an_unfinished_one() {
     let place = place_of(called_by_the_tracer as *const () as u64);
     let this = std::env::current_exe().expect("/proc is mounted");
     let own = session.attach(&this, probe_at(place, 0)).expect("a probe");
-    // Long records take their time.
-    let bytes = step(Operation::FieldBytes, 0, 0, 0, 256, 0);
-    let steps = [register(0, Register::Rsp), bytes, bytes];
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
-    let probe = Probe {
-        entry_program: session.upload(&steps, b"").expect("a sound program"),
-        ..probe_at(victim.function("begins_with_push").offset, 0)
+    let bytes = step(Operation::FieldBytes, 0, 0, 0, 256, 0);
+    let attach = |steps: &[Step]| {
+        let probe = Probe {
+            entry_program: session.upload(steps, b"").expect("a sound program"),
+            ..probe_at(victim.function("begins_with_push").offset, 0)
+        };
+        session.attach(victim.file(), probe).expect("a probe")
     };
-    let others = session.attach(victim.file(), probe).expect("a probe");
+    let short = attach(&[register(0, Register::Rsp), bytes]);
     let ring = session.rings().remove(0);
     let mut records = Records::default();
     let mut unfinished = HashSet::new();
     let _alone = RealTimeAlone::new();
     sys::run_before_others();
+    for _ in 0..SHORT {
+        std::thread::sleep(Duration::from_micros(100));
+        records.add(&ring.read(true));
+        assert_eq!(ring.consumer.word(0), ring.produced(), "an unfinished one");
+    }
+    session.detach(&[short]).expect("it is attached");
+    // Long records take their time.
+    let others = attach(&[register(0, Register::Rsp), bytes, bytes]);
     while unfinished.len() < ENOUGH {
         std::thread::sleep(Duration::from_micros(100));
         records.add(&ring.read(true));
@@ -354,7 +365,7 @@ fn no_record_goes_over_an_unfinished_one() {
     }
     session.detach(&[own, others]).expect("they are attached");
     records.add(&ring.read(true));
-    for id in [own, others] {
+    for id in [own, short, others] {
         let counters = session.counters(id);
         println!("{counters:?}");
         assert_eq!(records.hits_of(id).count() as u64, counters.recorded);

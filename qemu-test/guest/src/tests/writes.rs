@@ -301,8 +301,9 @@ fn what_cannot_be_written_is_not() {
     assert_eq!(outcome(&session, id), (1, 0, 0));
 }
 
-test! { full, no_more_is_written_than_was_said }
-fn no_more_is_written_than_was_said() {
+test! { core, no_more_is_written_than_was_said_and_recorded }
+/// Changes whose records had no room in the ring were made all the same.
+fn no_more_is_written_than_was_said_and_recorded() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
     let session = may_modify();
@@ -317,6 +318,33 @@ fn no_more_is_written_than_was_said() {
     assert_eq!(outcome(&session, id), (3, 0, 2));
     assert_eq!(session.counters(id).recorded, 5);
     assert_eq!(writes(&session).len(), 3);
+    session.detach(&[id]).expect("it is attached");
+
+    // The reader is stopped, and the ring small.
+    let mut session = Session::open();
+    let both = session.setup(4096, abi::SETUP_MODIFY | abi::SETUP_OVERWRITE);
+    assert_eq!(errno(both, "changes overwritten"), libc::EINVAL);
+    session.setup(4096, abi::SETUP_MODIFY).expect("rings");
+    let many = Probe {
+        max_writes: 1000,
+        ..entry()
+    };
+    let id = attach(&session, &victim, "increment", &steps, many);
+    let changed = |victim: &mut Victim| {
+        let got = (0..60).map(|_| victim.order("a 7"));
+        got.filter(|got| *got == 42).count() as u64
+    };
+    let made = changed(&mut victim);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert!((1..60).contains(&made), "{made}");
+    assert_eq!(outcome(&session, id), (made, 0, 60 - made));
+    assert_eq!(counters.recorded + counters.lost_full, 60);
+    let recorded = writes(&session);
+    assert_eq!(recorded.len() as u64, made);
+    assert!(recorded.iter().all(|write| write.done == 1));
+    // With room they go on, behind a record of the gap.
+    assert!(changed(&mut victim) > made / 2);
 }
 
 test! { core, nobody_writes_without_everybodys_leave }

@@ -146,7 +146,7 @@ impl Summary {
         if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
             writeln!(
                 out,
-                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
+                "nsprobe: {} made, {} failed, {} withheld (--max-writes, or no room for a record)",
                 counted(total.written, "change"),
                 total.write_failed,
                 total.write_withheld
