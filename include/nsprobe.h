@@ -361,7 +361,7 @@ struct nsprobe_info {
 
 /*
  * Makes the session's rings. Once per session, before the first struct
- * nsprobe_attach.
+ * nsprobe_attach. EPERM unless the caller may open the device.
  */
 struct nsprobe_setup {
 	/* Bytes of this struct. */

@@ -148,6 +148,7 @@ fn info(arg: UserPtr) -> Result {
 
 fn set_up(session: &Session, arg: UserPtr) -> Result {
     let mut request = UserStruct::<Setup>::read(arg)?;
+    require_capabilities()?;
     let setup = &mut request.value;
     let known = abi::SETUP_TEXT | abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
     if setup.flags & !known != 0 || setup.reserved != 0 {

@@ -164,6 +164,19 @@ impl SessionOwner {
         })
     }
 
+    /// Whether a task that is not traced may be later, or another thread of its process is: by the
+    /// conditions that do not judge an address space.
+    #[cold]
+    pub(crate) fn may_admit(&self, filter: Option<&Filter>, task: &impl Who) -> bool {
+        task.process().is_some_and(|process| {
+            self.sees(filter, process)
+                && filter.is_none_or(|filter| {
+                    let cgroup = filter.cgroup.as_ref();
+                    filter.may_admit(process) && cgroup.is_none_or(|cgroup| task.is_in(cgroup))
+                })
+        })
+    }
+
     /// Whether this namespace sees a task, traced or not.
     pub(crate) fn has_in_view(&self, task: &impl Who) -> bool {
         self.namespace.is_initial()

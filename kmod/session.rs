@@ -310,7 +310,13 @@ impl Session {
 
     /// `mmap()`.
     pub(crate) fn map(&self, page_offset: usize, vma: &VmaNew) -> Result {
-        self.rings_for(Access::Mapped)?.map(page_offset, vma)
+        let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
+        if self.access.copy() == Some(Access::Read) {
+            return Err(EBUSY);
+        }
+        rings.map(page_offset, vma)?;
+        // Only now: what cannot be mapped leaves the session to be read.
+        self.rings_for(Access::Mapped).map(drop)
     }
 
     /// `/proc/PID/fdinfo`.

@@ -256,7 +256,8 @@ pub const SETUP_MODIFY: u32 = 1 << 1;
 /// read only while they are frozen ([`Freeze`]).
 pub const SETUP_OVERWRITE: u32 = 1 << 2;
 
-/// Makes the session's rings. Once per session, before the first [`Attach`].
+/// Makes the session's rings. Once per session, before the first [`Attach`]. `EPERM` unless the
+/// caller may open the device.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Setup {

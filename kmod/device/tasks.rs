@@ -109,6 +109,8 @@ pub(super) fn dump(session: &Session, arg: UserPtr) -> Result {
 
 /// `CPU_TIMES`.
 pub(super) fn cpu_times(session: &Session, arg: UserPtr) -> Result {
+    // It interrupts all CPUs.
+    require_capabilities()?;
     let mut request = UserStruct::<abi::CpuTimes>::read(arg)?;
     let times = &mut request.value;
     let row_bytes = size_of::<CpuTime>();

@@ -9,6 +9,8 @@
 void nsprobe_tracepoints_sync(void)
 {
 	tracepoint_synchronize_unregister();
+	/* The former waits for readers of SRCU; a kprobe runs under RCU alone. */
+	synchronize_rcu();
 }
 
 /*

@@ -128,10 +128,13 @@ impl PendingCalls {
             return 0;
         }
         slot.call.store(call);
-        // Only if no other call took the slot meanwhile.
-        let _ = slot
+        let kept = slot
             .stamp
             .compare_exchange(ticket | WRITING, ticket, Release, Relaxed);
+        if kept.is_err() {
+            // Other calls came meanwhile and have not written: the slot is free again.
+            slot.stamp.store(0, Release);
+        }
         ticket
     }
 

@@ -39,7 +39,13 @@ impl Probe {
             (Role::Begin, _) => self.at_begin(regs, current, here, admits),
             (Role::Leave, true) => self.at_jump(calls, regs, current, here),
             (_, true) => self.at_exit(calls, regs, current, here, top),
-            (_, false) => Verdict::Remove,
+            (role, false) => {
+                // The kernel need not step the return of a task that is left out.
+                if role == Role::End {
+                    *top = Frame::of(regs, current, self.call).top;
+                }
+                self.left_out(regs, current)
+            }
         }
     }
 
@@ -69,7 +75,7 @@ impl Probe {
             });
             return match admits {
                 true => Verdict::Keep,
-                false => Verdict::Remove,
+                false => self.left_out(regs, current),
             };
         }
         let hit = self.new_hit(regs, current, here, sequence.into(), regs.ip(), None);
@@ -99,6 +105,10 @@ impl Probe {
         if self.is_off(&here, 0) {
             here.end(End::Off);
             return Verdict::Remove;
+        }
+        if self.writes_left.is_some() {
+            // The program may set the return address: the kernel steps the return.
+            *top = 0;
         }
         self.ended(&self.new_hit(regs, current, here, sequence, regs.ip(), ended))
     }

@@ -112,6 +112,19 @@ impl Probe {
     pub(super) fn new_hit<'a>(
         &'a self,
         regs: &'a Regs<'a>,
+    /// What a hit of a task that the filter has not admitted is for its process. The kernel asks
+    /// [`wants`](Hook::wants) under two locks, and the breakpoint would stay, where others of the
+    /// process may be admitted.
+    #[cold]
+    pub(super) fn left_out(&self, regs: &Regs<'_>, current: &Current) -> Verdict {
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        match context.session_owner.may_admit(filter, current) {
+            true => Verdict::Keep,
+            false => Verdict::Remove,
+        }
+    }
+
         current: &'a Current,
         here: Here<'a>,
         sequence: u64,
@@ -238,7 +251,7 @@ impl Probe {
         let filter = context.filter.in_handler(regs);
         if !context.session_owner.admits(filter, current) {
             self.turn_away(&here, End::Filtered);
-            return Verdict::Remove;
+            return self.left_out(regs, current);
         }
         if self.counts_only {
             here.end(End::Aggregated);

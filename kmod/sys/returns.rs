@@ -49,9 +49,10 @@ pub(crate) fn real_address(slot: u64) -> Option<u64> {
 /// is, and its original value. Any context of a user task.
 pub(crate) fn each(mut tell: impl FnMut(u64, u64)) {
     let current = kernel::current!();
-    // SAFETY: The current task's own list is changed by itself alone, in exception and
-    // fork paths, none of which runs here; its elements are freed after that only. The
-    // timer that also looks at them (`ri_timer`) touches no field that is read here.
+    // SAFETY: The current task's own list is changed by itself alone. An interrupt may come in the
+    // midst of that: each element is taken off before it is freed and complete before it is put on,
+    // but where the task ends or executes another program, and there no stack is taken. The timer
+    // that also looks at them (`ri_timer`) touches no field that is read here.
     unsafe {
         let Some(utask) = NonNull::new((*current.as_ptr()).utask) else {
             return;

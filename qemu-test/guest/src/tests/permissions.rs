@@ -7,11 +7,12 @@ use crate::module::Module;
 use crate::records::Records;
 use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, size, Session};
-use crate::steps::constant;
+use crate::steps::{constant, step};
 use crate::sys::{self, Forked};
 use crate::victim::{self, Victim};
 use nix::libc;
-use nsprobe_common::abi::{self, Refusal};
+use nsprobe_common::abi::{self, Probe, Refusal};
+use nsprobe_common::program::{Operation, Register};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -202,12 +203,31 @@ fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
     let another = probe_at(function.offset, abi::PROBE_STACK);
     let attach = || session.attach(victim.file(), another);
     let mut bare = Session::open();
+    let mut writer = Session::open();
+    let setup = writer.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
+    setup.expect("the module allows it");
+    let change = [
+        constant(0, 1),
+        step(Operation::SetRegister, 0, 0, 0, Register::Rdi as i32, 0),
+    ];
+    let change = Probe {
+        entry_program: writer.upload(&change, b"").expect("a sound program"),
+        max_writes: 1,
+        ..probe_at(function.offset, 0)
+    };
     let lockdown = Lockdown::begin();
     assert_eq!(errno(open_device(), "to open the device"), libc::EPERM);
     let refused = attach().map_err(|(error, _)| error);
     assert_eq!(errno(refused, "ATTACH"), libc::EPERM);
     let refused = bare.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
-    assert_eq!(errno(refused, "SETUP to modify"), libc::EACCES);
+    // Not before the rings are there, nor for who has the session already.
+    assert_eq!(errno(refused, "SETUP to modify"), libc::EPERM);
+    let refused = bare.setup(abi::RING_BYTES_MIN, 0);
+    assert_eq!(errno(refused, "SETUP"), libc::EPERM);
+    let refused = writer
+        .attach(victim.file(), change)
+        .map_err(|(error, _)| error);
+    assert_eq!(errno(refused, "ATTACH of a writer"), libc::EPERM);
     drop(lockdown);
     attach().expect("a probe");
     open_device().expect("as before");

@@ -272,6 +272,13 @@ fn a_session_is_read_or_mapped_but_not_both() {
     let got = errno((&read.file).read(&mut buffer), "read() of nothing");
     assert_eq!(got, libc::EAGAIN);
     let both = libc::PROT_READ | libc::PROT_WRITE;
+    // A mapping that failed is none.
+    let failed = Session::with_rings(RING_BYTES);
+    set_nonblocking(&failed);
+    let mapping = sys::Mapping::new(&failed, 0, 2 * PAGE, both, libc::MAP_SHARED);
+    assert_eq!(errno(mapping, "mmap of too much"), libc::EINVAL);
+    let got = errno((&failed.file).read(&mut buffer), "read() of nothing");
+    assert_eq!(got, libc::EAGAIN);
     let mapping = sys::Mapping::new(&read, 0, PAGE, both, libc::MAP_SHARED);
     assert_eq!(errno(mapping, "mmap of what is read"), libc::EBUSY);
 }

@@ -205,6 +205,12 @@ fn a_user_with_roots_descriptor_learns_nothing_of_tasks() {
         buffer_bytes: DUMP_BYTES_MIN as u32,
         ..TaskDump::default()
     };
+    let times = CpuTimes {
+        size: size::<CpuTimes>(),
+        buffer: room.as_mut_ptr() as u64,
+        buffer_bytes: 64,
+        ..CpuTimes::default()
+    };
     match sys::fork().expect("fork") {
         Forked::Child => {
             let is_user = sys::become_user(65534).is_ok();
@@ -212,7 +218,9 @@ fn a_user_with_roots_descriptor_learns_nothing_of_tasks() {
             let mut wishes = wishes.into_iter().map(|flags| tasks(flags, 0, 0));
             let refused = wishes.all(|wish| ask(&session, abi::TASKS, wish) == libc::EPERM)
                 && ask(&session, abi::TASKS, tasks(TASKS_CPU, 0, 8)) == libc::EPERM
-                && ask(&session, abi::TASK_DUMP, dump) == libc::EPERM;
+                && ask(&session, abi::TASK_DUMP, dump) == libc::EPERM
+                && ask(&session, abi::CPU_TIMES, times) == libc::EPERM
+                && ask(&session, abi::SETUP, session.made) == libc::EPERM;
             sys::exit_now(i32::from(!(is_user && refused)))
         }
         Forked::Parent(child) => assert_eq!(libc::WEXITSTATUS(sys::wait(child)), 0),
