@@ -290,6 +290,12 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_SPANS (1ULL << 20)
 
+/*
+ * nsprobe_info.features: NSPROBE_ATTACH_PARTIAL, and processes that cannot be
+ * probed cost themselves alone (nsprobe_counters.processes_failed).
+ */
+#define NSPROBE_FEATURE_PARTIAL (1ULL << 21)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -796,6 +802,13 @@ struct nsprobe_probe {
 	 * user space gives it. Else zero.
 	 */
 	__u32 call;
+	/*
+	 * Out, with NSPROBE_ATTACH_PARTIAL: an enum nsprobe_refusal if the
+	 * probe is not attached; its id is zero then.
+	 */
+	__u32 refused;
+	/* Out, with refused: the error number. */
+	__u32 error;
 };
 
 /*
@@ -805,7 +818,18 @@ struct nsprobe_probe {
 #define NSPROBE_PROBE_BYTES_V1 48
 
 /*
- * Attaches count probes, all or none.
+ * nsprobe_attach.flags: attach the probes whose place the kernel takes, and say
+ * of each other one why not (nsprobe_probe.refused). Probes of one
+ * nsprobe_probe.call that follow each other are attached all or none. What is
+ * wrong with a request for another reason than its place is an error all the
+ * same.
+ */
+#define NSPROBE_ATTACH_PARTIAL (1U << 0)
+
+/*
+ * Attaches count probes, all or none (NSPROBE_ATTACH_PARTIAL: or some). A
+ * process in which the kernel cannot set a breakpoint does without
+ * (nsprobe_counters.processes_failed).
  *
  * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
  * (the offset is not in the file or not at a decodable instruction), ENOSPC
@@ -818,7 +842,7 @@ struct nsprobe_probe {
 struct nsprobe_attach {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero. */
+	/* NSPROBE_ATTACH_* bits. */
 	__u32 flags;
 	/* Address of count struct nsprobe_probe; their ids are written back. */
 	__u64 probes;
@@ -1033,6 +1057,13 @@ struct nsprobe_counters {
 	 * cycles.
 	 */
 	__u64 by_clock;
+	/*
+	 * Out: processes without the breakpoint, as the kernel could not set it
+	 * there when the probe was attached or the filter set last: their
+	 * semaphore is spoiled, say, or their control group has no memory. At
+	 * most 257: if so, there may be more. Zero for one CPU.
+	 */
+	__u64 processes_failed;
 };
 
 /* Most programs in one session. */

@@ -136,7 +136,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_TASKS
             | abi::FEATURE_EXITS
             | abi::FEATURE_SAMPLES
-            | abi::FEATURE_SPANS,
+            | abi::FEATURE_SPANS
+            | abi::FEATURE_PARTIAL,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -147,8 +148,8 @@ fn info(arg: UserPtr) -> Result {
 }
 
 fn set_up(session: &Session, arg: UserPtr) -> Result {
-    let mut request = UserStruct::<Setup>::read(arg)?;
     require_capabilities()?;
+    let mut request = UserStruct::<Setup>::read(arg)?;
     let setup = &mut request.value;
     let known = abi::SETUP_TEXT | abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
     if setup.flags & !known != 0 || setup.reserved != 0 {

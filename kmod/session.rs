@@ -45,6 +45,7 @@ use crate::{
     },
     totals::Tally, //
 };
+use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
     cpu::nr_cpu_ids,
     fs::File,
@@ -193,13 +194,20 @@ impl Session {
         }
     }
 
-    /// Attaches all of `requests` and fills in their ids, or attaches none.
-    pub(crate) fn attach(&self, requests: &mut [ProbeRequest]) -> Result<(), RefusedAt> {
+    /// Attaches all of `requests` and fills in their ids, or attaches none; if `is_partial` those
+    /// whose place the kernel takes.
+    pub(crate) fn attach(
+        &self,
+        requests: &mut [ProbeRequest],
+        is_partial: bool,
+    ) -> Result<(), RefusedAt> {
         if self.context.rings.as_ref().is_none() {
             let refused = Refused(ENXIO, Refusal::NoSetup);
             return Err(RefusedAt { index: 0, refused });
         }
-        self.probes.lock().attach(&self.context, requests)
+        self.probes
+            .lock()
+            .attach(&self.context, requests, is_partial)
     }
 
     /// Detaches the probes with these ids, all or none. `EINVAL` if an id is repeated.
@@ -215,6 +223,13 @@ impl Session {
             None => Ok(known.counters.total()),
             Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
         }
+    }
+
+    /// In how many processes the kernel could not set the breakpoint of probe `id`.
+    pub(crate) fn failed_in(&self, id: u32) -> Result<u32> {
+        let probes = self.probes.lock();
+        let known = probes.get(id).ok_or(ENOENT)?;
+        Ok(known.counters.failed_in.load(Relaxed))
     }
 
     /// What the session shares with its handlers.
@@ -338,7 +353,7 @@ impl Session {
             let counts = known.counters.total();
             seq_print!(
                 out,
-                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {} aggregated {} turned-away {}\n",
+                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {} aggregated {} turned-away {} processes-failed {}\n",
                 known.id,
                 known.file.dev,
                 known.file.ino,
@@ -350,7 +365,8 @@ impl Session {
                 counts.lost_full,
                 counts.stacks_cut,
                 counts.aggregated,
-                counts.turned_away
+                counts.turned_away,
+                known.counters.failed_in.load(Relaxed)
             );
         }
     }

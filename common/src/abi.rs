@@ -194,6 +194,9 @@ pub const FEATURE_SAMPLES: u64 = 1 << 19;
 /// [`Info::features`]: [`DropSpans`], [`PROBE_STACK_IDS`] with [`SINK_SPAN`], and
 /// [`Context::Random`](super::program::Context::Random).
 pub const FEATURE_SPANS: u64 = 1 << 20;
+/// [`Info::features`]: [`ATTACH_PARTIAL`], and processes that cannot be probed cost themselves
+/// alone ([`Counters::processes_failed`]).
+pub const FEATURE_PARTIAL: u64 = 1 << 21;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

@@ -30,9 +30,10 @@ pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let mut request = UserStruct::<abi::Attach>::read(arg)?;
     let attach = &request.value;
-    if attach.flags != 0 {
+    if attach.flags & !abi::ATTACH_PARTIAL != 0 {
         return Err(EINVAL);
     }
+    let is_partial = attach.flags & abi::ATTACH_PARTIAL != 0;
     let at = Array::new(
         attach.probes,
         attach.probe_size,
@@ -41,7 +42,7 @@ pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
     )?;
     let mut probes = at.read_all::<abi::Probe>()?;
     let mut ids = memory::room(probes.len())?;
-    if let Err(RefusedAt { index, refused }) = session.attach(&mut probes) {
+    if let Err(RefusedAt { index, refused }) = session.attach(&mut probes, is_partial) {
         let Refused(error, reason) = refused;
         request.value.failed = index;
         request.value.reason = reason as u32;
@@ -49,7 +50,7 @@ pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
         let _ = request.write_back();
         return Err(error);
     }
-    for probe in probes.iter() {
+    for probe in probes.iter().filter(|probe| probe.id != 0) {
         // There is room for all.
         let _ = ids.push_within_capacity(probe.id);
     }
@@ -111,6 +112,9 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.idle = counts.idle;
     counters.kernel_threads = counts.kernel_threads;
     counters.by_clock = counts.by_clock;
+    if cpu.is_none() {
+        counters.processes_failed = session.failed_in(counters.probe)?.into();
+    }
     request.write_back()
 }
 

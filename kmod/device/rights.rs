@@ -22,4 +22,3 @@ pub(super) fn require_capabilities() -> Result {
         Err(EPERM)
     }
 }
-

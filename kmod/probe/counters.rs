@@ -2,7 +2,7 @@
 //! A probe's hits by outcome, on each CPU.
 
 use crate::sys::memory;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 
 macro_rules! counters {
@@ -92,31 +92,36 @@ pub(crate) enum End {
 }
 
 /// The counters of one probe.
-pub(crate) struct Counters(KVVec<OnCpu>);
+pub(crate) struct Counters {
+    on: KVVec<OnCpu>,
+    /// Address spaces in which the kernel could not set the breakpoint, when it last tried.
+    pub(crate) failed_in: AtomicU32,
+}
 
 impl Counters {
     /// All counters at zero.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Counters(memory::made_for_each_cpu(
-            || Ok(OnCpu::default()),
-        )?))
+        Ok(Counters {
+            on: memory::made_for_each_cpu(|| Ok(OnCpu::default()))?,
+            failed_in: AtomicU32::new(0),
+        })
     }
 
     /// The values on one CPU, or `None` if there is no such CPU.
     pub(crate) fn on_cpu(&self, cpu: u32) -> Option<Counts> {
-        self.0.get(cpu as usize).map(OnCpu::load)
+        self.on.get(cpu as usize).map(OnCpu::load)
     }
 
     /// The sums over all CPUs.
     pub(crate) fn total(&self) -> Counts {
-        self.0
+        self.on
             .iter()
             .fold(Counts::default(), |sum, on| sum.plus(on.load()))
     }
 
     /// The counters of a CPU.
     pub(crate) fn here(&self, cpu: u32) -> Option<Here<'_>> {
-        let on = self.0.get(cpu as usize)?;
+        let on = self.on.get(cpu as usize)?;
         Some(Here { cpu, on })
     }
 }

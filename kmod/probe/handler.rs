@@ -29,6 +29,7 @@ use crate::{
     },
     table::Table, //
 };
+use core::sync::atomic::Ordering::Relaxed;
 
 impl Hook for Probe {
     /// The fast path: a count and the fast filter, inline. Everything else is called.
@@ -104,14 +105,13 @@ impl Hook for Probe {
             .filter
             .with(|filter| context.session_owner.traces_mm(filter, mm))
     }
+
+    fn failed_in(&self, spaces: u32) {
+        self.counters.failed_in.store(spaces, Relaxed);
+    }
 }
 
 impl Probe {
-    /// A hit of the current task, now; `at` is the address of the breakpoint.
-    #[inline(always)]
-    pub(super) fn new_hit<'a>(
-        &'a self,
-        regs: &'a Regs<'a>,
     /// What a hit of a task that the filter has not admitted is for its process. The kernel asks
     /// [`wants`](Hook::wants) under two locks, and the breakpoint would stay, where others of the
     /// process may be admitted.
@@ -125,6 +125,11 @@ impl Probe {
         }
     }
 
+    /// A hit of the current task, now; `at` is the address of the breakpoint.
+    #[inline(always)]
+    pub(super) fn new_hit<'a>(
+        &'a self,
+        regs: &'a Regs<'a>,
         current: &'a Current,
         here: Here<'a>,
         sequence: u64,

@@ -57,6 +57,34 @@ const SEMAPHORE_BYTES: u64 = 2;
 /// An error, and the reason.
 pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
 
+impl Refused {
+    /// Whether the place of the probe is what is wrong.
+    pub(crate) fn is_of_place(&self) -> bool {
+        matches!(
+            self.1,
+            Refusal::OutsideFile
+                | Refusal::Kernel
+                | Refusal::BadSemaphore
+                | Refusal::SemaphoreConflict
+                | Refusal::SystemCall
+        )
+    }
+
+    /// Says in `requests`, those of one call, that they are refused.
+    pub(crate) fn tell(&self, requests: &mut [ProbeRequest]) {
+        for request in requests {
+            request.id = 0;
+            request.refused = self.1 as u32;
+            request.error = self.0.to_errno().unsigned_abs();
+        }
+    }
+}
+
+/// Whether two requests that follow each other are of one call.
+pub(crate) fn is_one_call(one: &ProbeRequest, next: &ProbeRequest) -> bool {
+    one.call != 0 && one.call == next.call
+}
+
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         let reason = if error == ENOMEM {
@@ -264,7 +292,7 @@ pub(crate) fn refused_by_kernel(error: Error) -> Refused {
     if error == ENOMEM {
         Refused(error, Refusal::NoMemory)
     } else if error == EINVAL {
-        // The other causes of this error were checked before.
+        // The other causes of this error were checked before, or are those of a process.
         Refused(error, Refusal::SemaphoreConflict)
     } else if error == ENOTSUPP {
         // An error number that user space does not know, for instructions such as `int3`.

@@ -19,7 +19,7 @@ use crate::{
     probe::{
         counters::Counters,
         program::Program,
-        request::{refused_by_kernel, Refused},
+        request::{is_one_call, refused_by_kernel, Refused},
         samples::Samples,
         Probe, //
     },
@@ -28,7 +28,7 @@ use crate::{
         sampler::Sampler,
         task::Mm,
         tracepoint::{Listener, SpaceHook},
-        uprobe::Batch,
+        uprobe::batch::Batch,
         vma::FileKey, //
     },
     table::Table,
@@ -160,11 +160,13 @@ impl Probes {
         result
     }
 
-    /// Attaches all of `requests` and fills in their ids, or attaches none.
+    /// Attaches all of `requests` and fills in their ids, or attaches none; if `is_partial` those
+    /// whose place the kernel takes.
     pub(crate) fn attach(
         &mut self,
         context: &Arc<Context>,
         requests: &mut [ProbeRequest],
+        is_partial: bool,
     ) -> Result<(), RefusedAt> {
         if let [request] = &mut *requests {
             if request.kind == PROBE_SAMPLE {
@@ -173,15 +175,17 @@ impl Probes {
             }
         }
         let known_before = self.known.len();
-        if let Err(refused) = self.prepare_all(context, requests) {
-            self.batch.drop_prepared();
+        if let Err(refused) = self.prepare_all(context, requests, is_partial) {
+            self.batch.drop_prepared(0);
             self.known.truncate(known_before);
             return Err(refused);
         }
-        let result = self.batch.register_prepared();
+        let registered_before = self.batch.len();
+        let prepared = self.batch.prepared().saturating_sub(registered_before);
+        let result = self.batch.register_prepared(is_partial);
         // Ids under which something may have been recorded are never reused.
         let (used, after) = match &result {
-            Ok(()) => (requests.len(), State::Attached),
+            Ok(()) => (prepared, State::Attached),
             Err(failed) => (failed.before.saturating_add(1), State::Detached),
         };
         self.known.truncate(known_before.saturating_add(used));
@@ -198,12 +202,62 @@ impl Probes {
         match result {
             Ok(()) => {
                 PROBES.fetch_add(used as u32, Relaxed);
+                self.drop_refused(registered_before, requests);
                 Ok(())
             }
             Err(failed) => Err(RefusedAt {
                 index: failed.before as u32,
                 refused: refused_by_kernel(failed.error),
             }),
+        }
+    }
+
+    /// Takes back the calls of which the kernel has refused a probe, and says why. `before` of the
+    /// batch's probes are not of these requests.
+    fn drop_refused(&mut self, before: usize, requests: &mut [ProbeRequest]) {
+        let prepared = requests.iter_mut().filter(|request| request.id != 0);
+        let mut has_refused = false;
+        for (request, error) in prepared.zip(self.batch.refused(before)) {
+            if let Some(error) = error {
+                let Refused(error, reason) = refused_by_kernel(error);
+                (request.refused, request.error) = (reason as u32, error.to_errno().unsigned_abs());
+                has_refused = true;
+            }
+        }
+        if !has_refused {
+            return;
+        }
+        for call in requests.chunk_by_mut(is_one_call) {
+            let refused = call.iter().find(|request| request.refused != 0);
+            let Some((reason, error)) = refused.map(|refused| (refused.refused, refused.error))
+            else {
+                continue;
+            };
+            for request in call {
+                if let Some(known) = place(request.id).and_then(|at| self.known.get_mut(at)) {
+                    known.state = State::Leaving;
+                }
+                (request.id, request.refused, request.error) = (0, reason, error);
+            }
+        }
+        self.unregister_leaving();
+    }
+
+    /// Unregisters the probes that are leaving; they are detached then.
+    fn unregister_leaving(&mut self) {
+        let known = &self.known;
+        let before = self.batch.len();
+        self.batch.unregister_if(|probe| {
+            place(probe.id)
+                .and_then(|at| known.get(at))
+                .is_some_and(|known| known.state == State::Leaving)
+        });
+        let gone = before.saturating_sub(self.batch.len());
+        PROBES.fetch_sub(gone as u32, Relaxed);
+        for known in self.known.iter_mut() {
+            if known.state == State::Leaving {
+                known.state = State::Detached;
+            }
         }
     }
 
@@ -219,25 +273,14 @@ impl Probes {
     pub(crate) fn detach(&mut self, ids: &[u32]) -> Result {
         let marked = mark(&mut self.known, ids);
         if marked.is_ok() {
-            let known = &self.known;
-            let before = self.batch.len();
-            self.batch.unregister_if(|probe| {
-                place(probe.id)
-                    .and_then(|at| known.get(at))
-                    .is_some_and(|known| known.state == State::Leaving)
-            });
-            let gone = before.saturating_sub(self.batch.len());
-            PROBES.fetch_sub(gone as u32, Relaxed);
+            self.unregister_leaving();
             let sampling = self.sampling.take_if(|sampling| ids.contains(&sampling.id));
             sampling.into_iter().for_each(Sampling::end);
         }
-        let after = match marked {
-            Ok(()) => State::Detached,
-            Err(_) => State::Attached,
-        };
         for known in ids.iter().filter_map(|id| place(*id)) {
             match self.known.get_mut(known) {
-                Some(known) if known.state == State::Leaving => known.state = after,
+                // None is detached.
+                Some(known) if known.state == State::Leaving => known.state = State::Attached,
                 _ => (),
             }
         }

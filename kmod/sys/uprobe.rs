@@ -2,22 +2,28 @@
 //! Uprobe consumers that are unregistered before they are freed.
 //!
 //! A consumer is called in the traced task, with interrupts on and inside a
-//! tasks-trace read section. [`Batch`] keeps the rule that every consumer is off
+//! tasks-trace read section. [`batch::Batch`] keeps the rule that every consumer is off
 //! its uprobe and a grace period has passed before its memory goes, and pays one
 //! grace period for any number of them.
+
+pub(crate) mod batch;
+mod failed_spaces;
 
 pub(crate) use super::regs::Regs;
 use super::{
     cond_resched,
     inode::PinnedInode,
-    memory::{self, GFP_REQUEST},
-    on_kworker::{self, Caller}, //
-    task::Mm,
+    memory::GFP_REQUEST,
+    on_kworker::Caller,
+    task::Mm, //
 };
 use core::{
     ffi::c_int,
-    ptr::NonNull, //
+    mem::offset_of,
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, Ordering::Relaxed}, //
 };
+use failed_spaces::FailedSpaces;
 use kernel::{
     bindings,
     error::from_err_ptr,
@@ -65,6 +71,9 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// Whether processes with this address space should carry the breakpoint.
     /// Called under the mm's write lock and uprobe locks.
     fn wants(&self, mm: &Mm) -> bool;
+
+    /// In how many address spaces the kernel could not set the breakpoint, when it last tried.
+    fn failed_in(&self, spaces: u32);
 }
 
 /// A consumer and what it calls; the kernel holds its address.
@@ -72,6 +81,12 @@ pub(crate) trait Hook: Send + Sync + 'static {
 struct Consumer<H> {
     raw: Opaque<bindings::uprobe_consumer>,
     hook: H,
+    /// Whether its filter admits nobody.
+    is_closed: AtomicBool,
+    /// A consumer that comes to the uprobe and leaves at once, with the wishes of the hook but for
+    /// address spaces that failed.
+    visitor: Opaque<bindings::uprobe_consumer>,
+    failed: Arc<FailedSpaces>,
 }
 
 // SAFETY: The raw consumer belongs to no task; the uprobe core alone uses it, under
@@ -125,24 +140,122 @@ struct Member<H> {
     consumer: KBox<Consumer<H>>,
     uprobe: Option<Uprobe>,
     place: Place,
+    /// Why it could not be registered, with `is_partial`.
+    refused: Option<Error>,
 }
 
 impl<H: Hook> Member<H> {
+    /// A consumer that is on no uprobe yet.
+    fn new(place: Place, ends: Ends, hook: H, failed: Arc<FailedSpaces>) -> Result<Self> {
+        let consumer = Consumer {
+            raw: Opaque::new(bindings::uprobe_consumer {
+                handler: (ends != Ends::Return).then_some(handler::<H>),
+                ret_handler: (ends != Ends::Entry).then_some(ret_handler::<H>),
+                filter: Some(filter::<H>),
+                ..pin_init::zeroed()
+            }),
+            hook,
+            is_closed: AtomicBool::new(false),
+            visitor: Opaque::new(bindings::uprobe_consumer {
+                handler: Some(visited),
+                filter: Some(visitor_filter::<H>),
+                ..pin_init::zeroed()
+            }),
+            failed,
+        };
+        Ok(Member {
+            consumer: KBox::new(consumer, GFP_REQUEST)?,
+            uprobe: None,
+            place,
+            refused: None,
+        })
+    }
+
     /// Puts the consumer on its uprobe, and the breakpoint into every process that the hook
-    /// requires. Kernel worker.
-    fn register(&mut self) -> Result {
+    /// requires; where that fails for a process, into all others. Kernel worker.
+    fn register(&mut self, caller: &Caller<'_>) -> Result {
+        if self.consumer.failed.is_empty() {
+            match self.register_consumer() {
+                // It may be that of a process.
+                Err(error) if !is_of_the_place(error) => {}
+                result => {
+                    self.consumer.hook.failed_in(0);
+                    return result;
+                }
+            }
+        }
+        // No process is asked, so none can fail: what fails is the place.
+        self.consumer.is_closed.store(true, Relaxed);
+        let registered = self.register_consumer();
+        self.consumer.is_closed.store(false, Relaxed);
+        registered?;
+        let let_in = self.visit_until_done(caller);
+        if let_in.is_err() {
+            self.unregister();
+        }
+        let_in
+    }
+
+    /// Has the visitor come and leave, until each process has failed or carries the breakpoint if
+    /// the hook requires it. The visitor may be used again, and freed, only after the next
+    /// `uprobe_unregister_sync`. Kernel worker.
+    fn visit_until_done(&self, caller: &Caller<'_>) -> Result {
+        let Consumer { hook, failed, .. } = &*self.consumer;
+        let mut untried = 0;
+        // Each round but the last one leaves out one more, up to `FAILED_MAX`.
+        loop {
+            failed.begin_pass();
+            let Err(error) = self.visit() else { break };
+            let Some(space) = failed.last().filter(|_| !is_of_the_place(error)) else {
+                return Err(error);
+            };
+            if caller.is_killed() {
+                return Err(EINTR);
+            }
+            if !failed.leave_out(space) {
+                untried = 1;
+                break;
+            }
+            cond_resched();
+        }
+        hook.failed_in(failed.left_out().wrapping_add(untried));
+        Ok(())
+    }
+
+    fn visit(&self) -> Result {
+        let visitor = self.consumer.visitor.get();
+        // SAFETY: As in `register_consumer`. If that succeeds the visitor is on the list of the
+        // uprobe until it is taken off here, and is not used before a grace period has passed.
+        unsafe {
+            let uprobe = self.register_raw(visitor)?;
+            bindings::uprobe_unregister_nosync(uprobe.as_ptr(), visitor);
+        }
+        Ok(())
+    }
+
+    fn register_consumer(&mut self) -> Result {
+        // SAFETY: The member holds the consumer's memory until the consumer is off the list and a
+        // grace period has passed. On failure `uprobe_register` has unregistered the consumer and
+        // waited itself.
+        let uprobe = unsafe { self.register_raw(self.consumer.raw.get()) }?;
+        // INVARIANT: The consumer is registered now.
+        self.uprobe = Some(Uprobe(uprobe));
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The consumer is on no list, and is kept until a grace period after it was unregistered.
+    unsafe fn register_raw(
+        &self,
+        consumer: *mut bindings::uprobe_consumer,
+    ) -> Result<NonNull<bindings::uprobe>> {
         let offset = i64::try_from(self.place.offset)?;
         let semaphore = i64::try_from(self.place.semaphore)?;
         let inode = self.place.inode.as_ptr();
-        // SAFETY: The member holds the inode and the consumer's memory, and is kept
-        // until the consumer is off the list and a grace period has passed. On failure
-        // `uprobe_register` has unregistered the consumer and waited itself.
-        let uprobe = from_err_ptr(unsafe {
-            bindings::uprobe_register(inode, offset, semaphore, self.consumer.raw.get())
-        })?;
-        // INVARIANT: The consumer is registered now.
-        self.uprobe = NonNull::new(uprobe).map(Uprobe);
-        Ok(())
+        // SAFETY: The member holds the inode; the consumer is as the caller says.
+        let uprobe = unsafe { bindings::uprobe_register(inode, offset, semaphore, consumer) };
+        NonNull::new(from_err_ptr(uprobe)?).ok_or(EINVAL)
     }
 
     /// Takes the consumer off its uprobe; says whether it was there. Handlers may run
@@ -158,202 +271,9 @@ impl<H: Hook> Member<H> {
     }
 }
 
-/// A consumer that comes to a uprobe and leaves at once, with the wishes of a hook.
-#[repr(C)]
-struct Visitor<'a, H> {
-    raw: Opaque<bindings::uprobe_consumer>,
-    hook: &'a H,
-}
-
-// SAFETY: As for `Consumer`; the hook is shared.
-unsafe impl<H: Sync> Send for Visitor<'_, H> {}
-// SAFETY: As for `Consumer`.
-unsafe impl<H: Sync> Sync for Visitor<'_, H> {}
-
-impl<'a, H: Hook> Visitor<'a, H> {
-    fn new(hook: &'a H) -> Self {
-        Visitor {
-            raw: Opaque::new(bindings::uprobe_consumer {
-                handler: Some(visited),
-                filter: Some(visitor_filter::<H>),
-                ..pin_init::zeroed()
-            }),
-            hook,
-        }
-    }
-}
-
-impl<H: Hook> Member<H> {
-    /// Has `visitor` come and leave. It may be used again, and freed, only after the next
-    /// `uprobe_unregister_sync`. Kernel worker.
-    fn visit(&self, visitor: &Visitor<'_, H>) -> Result {
-        let offset = i64::try_from(self.place.offset)?;
-        let semaphore = i64::try_from(self.place.semaphore)?;
-        let inode = self.place.inode.as_ptr();
-        // SAFETY: The member holds the inode. The caller keeps the visitor where it is until
-        // a grace period has passed. It is on the list of the uprobe that
-        // `uprobe_register` gives, until it is taken off here.
-        unsafe {
-            let uprobe = bindings::uprobe_register(inode, offset, semaphore, visitor.raw.get());
-            bindings::uprobe_unregister_nosync(from_err_ptr(uprobe)?, visitor.raw.get());
-        }
-        Ok(())
-    }
-}
-
-/// Why consumers could not be registered.
-pub(crate) struct Failed {
-    /// How many of the prepared ones were registered, for a while.
-    pub(crate) before: usize,
-    /// What the next one met. `EINTR` when the caller was killed.
-    pub(crate) error: Error,
-}
-
-/// Consumers: first those that are registered, then those that are prepared to be.
-/// Dropping it unregisters all of them; that sleeps.
-///
-/// Registering and unregistering lock out every `fork` of the machine, for one
-/// consumer at a time: waiting forks go between two of them (`dup_mmap_sem` of
-/// `kernel/events/uprobes.c` hands itself over in order).
-pub(crate) struct Batch<H: Hook> {
-    members: KVVec<Member<H>>,
-    registered: usize,
-}
-
-impl<H: Hook> Batch<H> {
-    /// No consumers.
-    pub(crate) fn new() -> Self {
-        Batch {
-            members: KVVec::new(),
-            registered: 0,
-        }
-    }
-
-    /// How many are registered.
-    pub(crate) fn len(&self) -> usize {
-        self.registered
-    }
-
-    /// The hook of this number: those that are registered come first, then the prepared ones.
-    pub(crate) fn hook(&self, number: usize) -> Option<&H> {
-        self.members.get(number).map(|member| &member.consumer.hook)
-    }
-
-    /// Makes a consumer for [`register_prepared`](Self::register_prepared).
-    pub(crate) fn prepare(&mut self, place: Place, ends: Ends, hook: H) -> Result {
-        let consumer = KBox::new(
-            Consumer {
-                raw: Opaque::new(bindings::uprobe_consumer {
-                    handler: (ends != Ends::Return).then_some(handler::<H>),
-                    ret_handler: (ends != Ends::Entry).then_some(ret_handler::<H>),
-                    filter: Some(filter::<H>),
-                    ..pin_init::zeroed()
-                }),
-                hook,
-            },
-            GFP_REQUEST,
-        )?;
-        let member = Member {
-            consumer,
-            uprobe: None,
-            place,
-        };
-        memory::push(&mut self.members, member)
-    }
-
-    /// Gives up what was prepared.
-    pub(crate) fn drop_prepared(&mut self) {
-        self.members.truncate(self.registered);
-    }
-
-    /// Registers what was prepared, all or none. Task context, sleeps.
-    pub(crate) fn register_prepared(&mut self) -> Result<(), Failed> {
-        let mut result = Ok(());
-        on_kworker::run(&mut |caller| {
-            result = self.register_here(caller);
-            if result.is_err() {
-                let first = self.registered;
-                self.unregister_here(first, |_| true);
-            }
-        });
-        match result {
-            Ok(()) => self.registered = self.members.len(),
-            Err(_) => self.drop_prepared(),
-        }
-        result
-    }
-
-    fn register_here(&mut self, caller: &Caller<'_>) -> Result<(), Failed> {
-        let prepared = self.members.iter_mut().skip(self.registered);
-        for (before, member) in prepared.enumerate() {
-            let registered = match caller.is_killed() {
-                true => Err(EINTR),
-                false => member.register(),
-            };
-            registered.map_err(|error| Failed { before, error })?;
-            cond_resched();
-        }
-        Ok(())
-    }
-
-    /// Unregisters the consumers whose hook `wanted` selects, and waits until none of their
-    /// handlers runs. Nothing may be prepared. Task context, sleeps; never from a handler.
-    pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
-        on_kworker::run(&mut |_| self.unregister_here(0, &mut wanted));
-        self.members.retain(|member| member.uprobe.is_some());
-        self.registered = self.members.len();
-    }
-
-    /// Asks every hook again which processes need the breakpoint, and inserts and removes
-    /// breakpoints. If it fails for one, the others are done all the same. Nothing may be prepared.
-    /// Task context, sleeps.
-    ///
-    /// `uprobe_apply` is for the kernel alone. So another consumer with the same filter joins each
-    /// uprobe for a moment: when it joins, breakpoints are inserted where the hook needs them, and
-    /// when it leaves, they are removed where no consumer needs them.
-    pub(crate) fn ask_again(&mut self) -> Result {
-        if self.members.is_empty() {
-            return Ok(());
-        }
-        let mut visitors = memory::room(self.members.len())?;
-        for member in self.members.iter() {
-            memory::push(&mut visitors, Visitor::new(&member.consumer.hook))?;
-        }
-        let mut result = Ok(());
-        on_kworker::run(&mut |_| {
-            for (visitor, member) in visitors.iter().zip(self.members.iter()) {
-                let visited = member.visit(visitor);
-                result = result.and(visited);
-                cond_resched();
-            }
-            // SAFETY: As in `unregister_here`; afterwards no handler sees the visitors.
-            unsafe { bindings::uprobe_unregister_sync() };
-        });
-        result
-    }
-
-    /// Unregisters the consumers from index `first` on that `wanted` selects, with one grace period
-    /// for all.
-    fn unregister_here(&mut self, first: usize, mut wanted: impl FnMut(&H) -> bool) {
-        let mut any = false;
-        for member in self.members.iter_mut().skip(first) {
-            if wanted(&member.consumer.hook) {
-                any |= member.unregister();
-                cond_resched();
-            }
-        }
-        if any {
-            // SAFETY: We are in task context and not in a handler: this waits until every
-            // handler that may have seen the consumers has returned.
-            unsafe { bindings::uprobe_unregister_sync() };
-        }
-    }
-}
-
-impl<H: Hook> Drop for Batch<H> {
-    fn drop(&mut self) {
-        self.unregister_if(|_| true);
-    }
+/// Whether the uprobe core refuses an instruction, or its file: no other process would do.
+fn is_of_the_place(error: Error) -> bool {
+    error == ENOTSUPP || error == ENOEXEC || error == EIO
 }
 
 /// # Safety
@@ -420,12 +340,12 @@ unsafe extern "C" fn filter<H: Hook>(
         return false;
     };
     // SAFETY: The uprobe core keeps the mm valid during the call.
-    consumer.hook.wants(&unsafe { Mm::from_ptr(mm) })
+    !consumer.is_closed.load(Relaxed) && consumer.hook.wants(&unsafe { Mm::from_ptr(mm) })
 }
 
 /// # Safety
 ///
-/// None: a hit is nothing to a [`Visitor`].
+/// None: a hit is nothing to a visitor.
 unsafe extern "C" fn visited(
     _consumer: *mut bindings::uprobe_consumer,
     _regs: *mut bindings::pt_regs,
@@ -436,17 +356,20 @@ unsafe extern "C" fn visited(
 
 /// # Safety
 ///
-/// Called by the uprobe core only, with a registered [`Visitor<H>`] and a valid mm.
+/// Called by the uprobe core only, with the visitor of a [`Consumer<H>`] and a valid mm.
 unsafe extern "C" fn visitor_filter<H: Hook>(
-    consumer: *mut bindings::uprobe_consumer,
+    visitor: *mut bindings::uprobe_consumer,
     mm: *mut bindings::mm_struct,
 ) -> bool {
-    // SAFETY: `raw` is the first field of a `Visitor` (`repr(C)`), which lives until a
-    // grace period after it was unregistered.
-    let visitor = unsafe { &*consumer.cast::<Visitor<'_, H>>() };
+    // Without the check for overflow of `container_of!`, which could panic.
+    let consumer = visitor.wrapping_byte_sub(offset_of!(Consumer<H>, visitor));
+    // SAFETY: That is the `Consumer<H>` around it, which lives until a grace period after the
+    // visitor was unregistered.
+    let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
     let Some(mm) = NonNull::new(mm) else {
         return false;
     };
     // SAFETY: The uprobe core keeps the mm valid during the call.
-    visitor.hook.wants(&unsafe { Mm::from_ptr(mm) })
+    let mm = unsafe { Mm::from_ptr(mm) };
+    consumer.hook.wants(&mm) && consumer.failed.lets_in(&mm)
 }

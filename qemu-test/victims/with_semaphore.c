@@ -4,10 +4,11 @@
 // A USDT point with a semaphore, as <sys/sdt.h> makes them, by hand: the point is
 // passed only while somebody has counted the semaphore up.
 //
-//   with_semaphore
+//   with_semaphore [spoiled]
 //
 // Prints "ready PID" first. For each line of stdin it comes that often to the
-// point, and then prints "called N", where N is the value of the semaphore.
+// point, and then prints "called N", where N is the value of the semaphore. A spoiled one is such
+// that the kernel counts it no more.
 #include "orders.h"
 
 __attribute__((section(".probes"), used)) volatile unsigned short demo_step_semaphore;
@@ -24,8 +25,11 @@ __asm__(".text\n.p2align 4\n.globl step\n.type step, @function\nstep:\n"
 	".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"
 	".size _.stapsdt.base, 1\n.popsection\n");
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argv;
+	if (argc > 1)
+		demo_step_semaphore = 0x8000;
 	say_ready();
 	for (long count; is_told(&count);) {
 		for (long i = 0; i < count; i++)

@@ -166,13 +166,25 @@ pub struct Probe {
     /// Which function's calls begin or end here, of [`PROBE_BEGIN`], [`PROBE_END`] and
     /// [`PROBE_LEAVE`]: a number from 1 on that user space gives it. Else zero.
     pub call: u32,
+    /// Out, with [`ATTACH_PARTIAL`]: a [`Refusal`] if the probe is not attached; its id is zero
+    /// then.
+    pub refused: u32,
+    /// Out, with `refused`: the error number.
+    pub error: u32,
 }
-const _: () = assert!(size_of::<Probe>() == 88);
+const _: () = assert!(size_of::<Probe>() == 96);
 
 /// Bytes of [`Probe`] in [`Version::V1`]: the least that [`Attach`] takes.
 pub const PROBE_BYTES_V1: usize = 48;
 
-/// Attaches `count` probes, all or none.
+/// [`Attach::flags`]: attach the probes whose place the kernel takes, and say of each other one why
+/// not ([`Probe::refused`]). Probes of one [`Probe::call`] that follow each other are attached all
+/// or none. What is wrong with a request for another reason than its place is an error all the
+/// same.
+pub const ATTACH_PARTIAL: u32 = 1 << 0;
+
+/// Attaches `count` probes, all or none ([`ATTACH_PARTIAL`]: or some). A process in which the
+/// kernel cannot set a breakpoint does without ([`Counters::processes_failed`]).
 ///
 /// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
@@ -186,7 +198,7 @@ pub const PROBE_BYTES_V1: usize = 48;
 pub struct Attach {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero.
+    /// `ATTACH_*` bits.
     pub flags: u32,
     /// Address of `count` structs [`Probe`]; their ids are written back.
     pub probes: u64,
@@ -378,8 +390,12 @@ pub struct Counters {
     pub kernel_threads: u64,
     /// Out: of all samples those by the CPU clock, as the machine counts no cycles.
     pub by_clock: u64,
+    /// Out: processes without the breakpoint, as the kernel could not set it there when the probe
+    /// was attached or the filter set last: their semaphore is spoiled, say, or their control group
+    /// has no memory. At most 257: if so, there may be more. Zero for one CPU.
+    pub processes_failed: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 192);
+const _: () = assert!(size_of::<Counters>() == 200);
 
 impl Counters {
     /// The outcomes of hits, by the fields' names; each hit has exactly one. The conservation law

@@ -86,13 +86,14 @@ pub(crate) fn structs() -> Vec<Layout> {
             reserved3 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
             entry_program, return_program, table, span, max_writes, every, rate,
-            burst, runaway, call }
+            burst, runaway, call, refused, error }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
             write_withheld, skipped, limited, off, too_deep, frozen,
-            missed, in_kernel, idle, kernel_threads, by_clock }
+            missed, in_kernel, idle, kernel_threads, by_clock,
+            processes_failed }
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, reserved, identity }
         PidNamespace { pid, reserved, id }
@@ -220,6 +221,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_EXITS,
         FEATURE_SAMPLES,
         FEATURE_SPANS,
+        FEATURE_PARTIAL,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,
@@ -315,6 +317,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         SINK_TABLE,
         SINK_SPAN,
         PROBE_BYTES_V1,
+        ATTACH_PARTIAL,
         PROGRAMS_MAX,
         TABLES_MAX,
         ROWS_MAX,

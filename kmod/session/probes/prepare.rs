@@ -15,7 +15,7 @@ use crate::{
     },
     context::Context,
     probe::{
-        request::{validate, validate_instruction, validate_offsets, Refused},
+        request::{is_one_call, validate, validate_instruction, validate_offsets, Refused},
         Role, //
     },
     sys::{
@@ -50,30 +50,55 @@ impl LastFile {
 }
 
 impl Probes {
-    /// Checks `requests` and makes their probes, without breakpoints yet. On failure some may be
-    /// prepared.
+    /// Checks `requests` and makes their probes, without breakpoints yet; if `is_partial`, of those
+    /// whose place is right. On failure some may be prepared.
     pub(super) fn prepare_all(
         &mut self,
         context: &Arc<Context>,
         requests: &mut [ProbeRequest],
+        is_partial: bool,
     ) -> Result<(), RefusedAt> {
         let mut last = LastFile::default();
         let mut allowed = Allowed::default();
-        for (index, request) in requests.iter_mut().enumerate() {
-            let prepared = self.prepare(context, request, &mut last, &mut allowed);
-            prepared.map_err(|refused| RefusedAt {
-                index: index as u32,
-                refused,
-            })?;
-            cond_resched();
+        let mut before = 0usize;
+        for call in requests.chunk_by_mut(is_one_call) {
+            let (known, prepared) = (self.known.len(), self.batch.prepared());
+            let made = self.prepare_call(context, call, &mut last, &mut allowed);
+            match made {
+                Err((_, refused)) if is_partial && refused.is_of_place() => {
+                    self.known.truncate(known);
+                    self.batch.drop_prepared(prepared);
+                    refused.tell(call);
+                }
+                made => made.map_err(|(index, refused)| RefusedAt {
+                    index: before.saturating_add(index) as u32,
+                    refused,
+                })?,
+            }
+            before = before.saturating_add(call.len());
         }
-        self.check_repeated(requests.len())
+        self.check_repeated(requests)
     }
 
-    /// Checks that none of the `new` prepared probes repeats another of the session.
-    fn check_repeated(&self, new: usize) -> Result<(), RefusedAt> {
-        let before = self.batch.len();
-        let all = before.saturating_add(new);
+    /// Prepares the probes of one call.
+    fn prepare_call(
+        &mut self,
+        context: &Arc<Context>,
+        call: &mut [ProbeRequest],
+        last: &mut LastFile,
+        allowed: &mut Allowed,
+    ) -> Result<(), (usize, Refused)> {
+        for (index, request) in call.iter_mut().enumerate() {
+            let prepared = self.prepare(context, request, last, allowed);
+            prepared.map_err(|refused| (index, refused))?;
+            cond_resched();
+        }
+        Ok(())
+    }
+
+    /// Checks that none of the prepared probes repeats another of the session.
+    fn check_repeated(&self, requests: &[ProbeRequest]) -> Result<(), RefusedAt> {
+        let all = self.batch.prepared();
         // A hash table of probe numbers, from 1 on, at most half full.
         let numbers = memory::zeroed::<u32>(all.saturating_mul(2).next_power_of_two());
         let mut numbers = numbers.map_err(|error| RefusedAt {
@@ -99,8 +124,9 @@ impl Probes {
                     .hook(other)
                     .is_some_and(|other| probe.repeats(other))
                 {
+                    let index = requests.iter().position(|request| request.id == probe.id);
                     return Err(RefusedAt {
-                        index: number.saturating_sub(before) as u32,
+                        index: index.unwrap_or(0) as u32,
                         refused: Refused(EEXIST, Refusal::Twice),
                     });
                 }
@@ -119,6 +145,7 @@ impl Probes {
         last: &mut LastFile,
         allowed: &mut Allowed,
     ) -> Result<(), Refused> {
+        (request.refused, request.error) = (0, 0);
         let kind = validate(request)?;
         if request.kind == PROBE_SAMPLE {
             // Samples are attached by another request.

@@ -142,8 +142,18 @@ impl Session {
 
     /// Attaches probes whose `fd`s are filled in.
     pub(crate) fn attach_all(&self, probes: &mut [Probe]) -> Result<(), (io::Error, Attach)> {
+        self.attach_with(0, probes)
+    }
+
+    /// Attaches probes as these flags say.
+    pub(crate) fn attach_with(
+        &self,
+        flags: u32,
+        probes: &mut [Probe],
+    ) -> Result<(), (io::Error, Attach)> {
         let mut attach = Attach {
             size: size::<Attach>(),
+            flags,
             probes: probes.as_mut_ptr() as u64,
             count: probes.len() as u32,
             probe_size: size::<Probe>(),

@@ -51,6 +51,9 @@ pub struct Counters {
     pub kernel_threads: u64,
     /// Of all samples, those by the CPU clock.
     pub by_clock: u64,
+    /// Processes in which the kernel could not set the breakpoint; of several probes the most, as
+    /// they are the same processes.
+    pub processes_failed: u64,
 }
 
 impl Counters {
@@ -103,6 +106,7 @@ impl std::ops::AddAssign for Counters {
         self.idle += other.idle;
         self.kernel_threads += other.kernel_threads;
         self.by_clock += other.by_clock;
+        self.processes_failed = self.processes_failed.max(other.processes_failed);
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 19] = [
+    const NAMES: [(u64, &'static str); 20] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -64,6 +64,7 @@ impl Features {
         (abi::FEATURE_DROP, "drop"),
         (abi::FEATURE_TASKS, "tasks"),
         (abi::FEATURE_EXITS, "exits"),
+        (abi::FEATURE_PARTIAL, "partial"),
     ];
 
     /// The names of the bits that this version knows.
@@ -126,12 +127,12 @@ impl SetupOptions {
         }
     }
 
-    /// Refuses sizes that no module would take.
+    /// Refuses what no module would take.
     pub fn check(&self) -> Result<()> {
-        let fits = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes);
         if self.modify && self.overwrite {
             return Err(Error::ChangesOverwritten);
         }
+        let fits = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes);
         if fits && self.ring_bytes.is_power_of_two() {
             Ok(())
         } else {
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ring_sizes_are_checked_before_the_kernel_is_asked() {
+    fn options_are_checked_before_the_kernel_is_asked() {
         for bad in [0, 1, 4095, 2048, 5000, 1 << 29, u64::MAX] {
             let error = SetupOptions::with_ring_bytes(bad).check().unwrap_err();
             assert!(error.to_string().contains("power of two"), "{error}");
@@ -290,7 +291,6 @@ mod tests {
         for good in [4096, 1 << 18, 1 << 28] {
             SetupOptions::with_ring_bytes(good).check().unwrap();
         }
-    }
         let both = SetupOptions {
             modify: true,
             overwrite: true,
@@ -298,6 +298,7 @@ mod tests {
         };
         let error = both.check().unwrap_err().to_string();
         assert!(error.contains("overwrite"), "{error}");
+    }
 
     /// Both ways: the program of an old release, or its module, may be installed still.
     #[test]

@@ -273,7 +273,7 @@ impl<'a> Probe<'a> {
             burst: self.limits.burst,
             runaway: self.limits.runaway,
             call: self.call,
-            id: 0,
+            ..abi::Probe::default()
         }
     }
 }

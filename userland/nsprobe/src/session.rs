@@ -11,8 +11,8 @@ use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
-    self, ObjectIdentity, Refusal, SpanOwner, ATTACH_MAX, CPU_ALL, FREEZE_NOW, OBJECT_FD,
-    OBJECT_ROOT, SPAN_OWNERS_MAX,
+    self, ObjectIdentity, Refusal, SpanOwner, ATTACH_MAX, ATTACH_PARTIAL, CPU_ALL, FREEZE_NOW,
+    OBJECT_FD, OBJECT_ROOT, SPAN_OWNERS_MAX,
 };
 use nsprobe_common::program::Step;
 use std::collections::BTreeMap;
@@ -52,6 +52,26 @@ impl Session {
 
     /// Attaches all of `probes` or none. Ids are in the order of `probes`.
     pub fn attach(&mut self, probes: &[Probe<'_>]) -> Result<Vec<ProbeId>> {
+        let answers = self.request_probes(0, probes)?;
+        Ok(answers.iter().map(|probe| ProbeId(probe.id)).collect())
+    }
+
+    /// Attaches those of `probes` whose place the kernel takes, of the probes of one call all or
+    /// none. Ids and errors are in the order of `probes`.
+    pub fn attach_possible(&mut self, probes: &[Probe<'_>]) -> Result<Vec<Result<ProbeId>>> {
+        let answers = self.request_probes(ATTACH_PARTIAL, probes)?;
+        let answer = |(index, probe): (usize, &abi::Probe)| match probe.id {
+            0 => Err(Error::Attach {
+                index,
+                reason: Refusal::from_u32(probe.refused).unwrap_or(Refusal::None),
+                errno: Errno::from_raw(probe.error as i32),
+            }),
+            id => Ok(ProbeId(id)),
+        };
+        Ok(answers.iter().enumerate().map(answer).collect())
+    }
+
+    fn request_probes(&mut self, flags: u32, probes: &[Probe<'_>]) -> Result<Vec<abi::Probe>> {
         if probes.is_empty() {
             return Ok(Vec::new());
         }
@@ -63,12 +83,13 @@ impl Session {
             });
         }
         let mut requests: Vec<abi::Probe> = probes.iter().map(Probe::request).collect();
-        sys::attach(self.file.as_fd(), &mut requests).map_err(|(errno, answer)| Error::Attach {
+        let attached = sys::attach(self.file.as_fd(), flags, &mut requests);
+        attached.map_err(|(errno, answer)| Error::Attach {
             index: answer.failed as usize,
             reason: Refusal::from_u32(answer.reason).unwrap_or(Refusal::None),
             errno,
         })?;
-        Ok(requests.iter().map(|probe| ProbeId(probe.id)).collect())
+        Ok(requests)
     }
 
     /// Keeps a program, for probes to name.
@@ -168,6 +189,7 @@ impl Session {
             idle: answer.idle,
             kernel_threads: answer.kernel_threads,
             by_clock: answer.by_clock,
+            processes_failed: answer.processes_failed,
         })
     }
 

@@ -102,10 +102,12 @@ pub(crate) fn filter(
 /// Attaches `probes` and fills in their ids.
 pub(crate) fn attach(
     fd: BorrowedFd<'_>,
+    flags: u32,
     probes: &mut [abi::Probe],
 ) -> std::result::Result<(), (Errno, abi::Attach)> {
     let mut attach = abi::Attach {
         size: size::<abi::Attach>(),
+        flags,
         probes: probes.as_mut_ptr() as u64,
         count: probes.len() as u32,
         probe_size: size::<abi::Probe>(),

@@ -8,6 +8,7 @@ use crate::module::Module;
 use crate::places::probes;
 use crate::session::{Session, RING_BYTES};
 use crate::victim::{self, Victim};
+use nix::libc;
 use nsprobe_common::abi::{self, Refusal};
 use std::fs::File;
 use std::process::ExitCode;
@@ -89,6 +90,59 @@ fn an_attach_that_fails_at_any_probe_leaves_nothing() {
     assert_eq!(session.info().probes, COUNT as u32);
     // Ids that records may bear are not given again.
     assert!(probes[0].id > 1);
+}
+
+test! { core, one_place_that_cannot_be_probed_costs_itself_alone, module }
+/// Of ten thousand places all were refused for one. Calls that are followed are probed at all of
+/// their places or at none.
+fn one_place_that_cannot_be_probed_costs_itself_alone() {
+    /// Which one is the kernel's to refuse; where a call begins whose exit is nowhere.
+    const TRAP: usize = 900;
+    const CALL: usize = 1_000;
+    let count = 10_000 / figures::parts(5) as u64;
+    let _module = Module::load();
+    let mut victim = Victim::start("many_places", &[]);
+    let (places, trap) = (victim.function("places"), victim.function("trap"));
+    let file = open(&victim);
+    let session = Session::with_rings(RING_BYTES);
+    let mut probes = probes(&file, &places, count);
+    let mut wanted = probes.clone();
+    wanted[TRAP].offset = trap.offset;
+    // And one whose exit can be probed.
+    for (number, call) in [(CALL, 1), (CALL + 2, 2)] {
+        (wanted[number].kind, wanted[number].call) = (abi::PROBE_BEGIN, call);
+        (wanted[number + 1].kind, wanted[number + 1].call) = (abi::PROBE_END, call);
+    }
+    wanted[CALL + 1].offset = file.metadata().expect("it is open").len();
+    let attached = session.attach_with(abi::ATTACH_PARTIAL, &mut wanted);
+    attached.expect("the others are attached");
+    let refused = wanted.iter().enumerate().filter(|(_, probe)| probe.id == 0);
+    let refused: Vec<_> = refused
+        .map(|(number, probe)| (number, Refusal::from_u32(probe.refused), probe.error as i32))
+        .collect();
+    let outside = Some(Refusal::OutsideFile);
+    assert_eq!(
+        refused,
+        [
+            (TRAP, Some(Refusal::Kernel), libc::ENOEXEC),
+            (CALL, outside, libc::ENOEXEC),
+            (CALL + 1, outside, libc::ENOEXEC),
+        ]
+    );
+    assert_eq!(u64::from(session.info().probes), count - 3);
+    assert_eq!(victim.changed_bytes(places.offset, places.bytes), count - 3);
+    victim.call(1);
+    for probe in [0, TRAP - 1, TRAP + 1, CALL + 4].map(|number| wanted[number]) {
+        assert_eq!(session.counters(probe.id).hits, 1, "{probe:?}");
+    }
+    // What has nothing to do with a place is an error still.
+    probes[1].kind = 0;
+    let (_, reply) = session
+        .attach_with(abi::ATTACH_PARTIAL, &mut probes)
+        .expect_err("no such kind");
+    assert_eq!(Refusal::from_u32(reply.reason), Some(Refusal::UnknownValue));
+    drop(session);
+    assert_restored(&victim, &places);
 }
 
 /// Attaches as many as there are, and waits to be killed.

@@ -73,6 +73,35 @@ fn a_filter_holds_for_the_semaphore_too() {
     assert_eq!(session.counters(id).hits, 2);
 }
 
+test! { core, a_process_that_spoils_its_semaphore_costs_itself_alone, module }
+/// The probe was refused for everybody, as was each later filter.
+fn a_process_that_spoils_its_semaphore_costs_itself_alone() {
+    let _module = Module::load();
+    let mut first = start();
+    let spoiled = Victim::start("with_semaphore", &["spoiled"]);
+    let also = Victim::start("with_semaphore", &["spoiled"]);
+    let mut last = start();
+    let session = Session::with_rings(RING_BYTES);
+    let id = attach(&session, point());
+    assert_eq!((first.call(3), last.call(4)), (1, 1));
+    let counters = session.counters(id);
+    assert_eq!((counters.hits, counters.processes_failed), (7, 2));
+    let mut later = start();
+    for good in [&mut last, &mut later] {
+        let filter = session.only(&[spoiled.pid(), good.pid()]);
+        filter.expect("one of them can be probed");
+        let hits = session.counters(id).hits;
+        assert_eq!(good.call(2), 1);
+        let counters = session.counters(id);
+        assert_eq!((counters.hits - hits, counters.processes_failed), (2, 1));
+    }
+    assert_eq!((first.call(1), last.call(1)), (0, 0));
+    session.only(&[first.pid()]).expect("it lives");
+    assert_eq!(session.counters(id).processes_failed, 0);
+    drop(session);
+    drop((spoiled, also));
+}
+
 test! { full, several_sessions_count_one_semaphore, module }
 fn several_sessions_count_one_semaphore() {
     let _module = Module::load();

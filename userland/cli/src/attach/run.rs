@@ -6,6 +6,7 @@ mod attach;
 mod events;
 mod new_containers;
 pub(crate) mod options;
+mod refused;
 
 pub(crate) use attach::{Attached, Sinks};
 

@@ -2,6 +2,7 @@
 //! From planned probes to those that the kernel attaches.
 
 use super::options::AttachOptions;
+use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
@@ -10,7 +11,7 @@ use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::Shape;
 use nsprobe_spec::Code;
 use nsprobe_symbolize::escaped;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -77,8 +78,9 @@ impl ProbeLabel {
     }
 }
 
-/// Attaches all that was planned, or nothing. `calls` is how many functions have been followed
-/// to their exits before.
+/// Attaches what was planned, but for places that the kernel refuses, and says which those are;
+/// where one probe is nothing without another, all or nothing. `calls` is how many functions have
+/// been followed to their exits before.
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
@@ -117,19 +119,54 @@ pub(super) fn attach(
         }
     }
     let Requests {
-        mut roles,
+        roles,
         probes,
         sampler,
         ..
     } = requests;
-    let ids = session.attach(&probes);
-    let mut ids = ids.map_err(|error| cannot(error, planned, &roles))?;
-    if let Some((index, sampler)) = sampler {
-        ids.extend(session.attach(&[sampler]).context("cannot sample CPUs")?);
-        roles.push((index, Role::Whole));
+    // A leak is a call of one probe without that of another, and a flight ends by its trigger.
+    let needs_all = matches!(sinks, Sinks::Spans(_))
+        || planned.probes.iter().any(|probe| probe.is_trigger)
+        || wanted.max_writes > 0;
+    let answers = match needs_all {
+        true => session
+            .attach(&probes)
+            .map(|ids| ids.into_iter().map(Ok).collect()),
+        false => session.attach_possible(&probes),
+    };
+    let answers = answers.map_err(|error| cannot(error, planned, &roles))?;
+    let mut attached = Vec::with_capacity(answers.len());
+    let mut refused = BTreeMap::new();
+    for (answer, (planned, role)) in answers.into_iter().zip(&roles) {
+        let planned = *planned;
+        match answer {
+            Ok(id) => attached.push(Attached {
+                id,
+                planned,
+                role: *role,
+            }),
+            // All probes of a call have one error.
+            Err(error) => drop(refused.insert(planned, error)),
+        }
     }
-    let attached = |(id, (planned, role))| Attached { id, planned, role };
-    Ok(ids.into_iter().zip(roles).map(attached).collect())
+    if attached.is_empty() {
+        if let Some((_, error)) = refused.pop_first() {
+            return Err(cannot(error, planned, &roles));
+        }
+    }
+    if !refused.is_empty() {
+        let labelled =
+            |(at, error): (usize, Error)| Some((planned.probes.get(at)?.label.as_str(), error));
+        let refused: Vec<_> = refused.into_iter().filter_map(labelled).collect();
+        let text = refused::describe(planned.probes.len(), &refused);
+        eprintln!("nsprobe: {}", escaped(&text));
+    }
+    if let Some((planned, sampler)) = sampler {
+        let ids = session.attach(&[sampler]).context("cannot sample CPUs")?;
+        let role = Role::Whole;
+        attached.extend(ids.into_iter().map(|id| Attached { id, planned, role }));
+    }
+    Ok(attached)
 }
 
 /// The error with what cannot be probed.

@@ -27,6 +27,8 @@ pub(crate) struct CountersLine {
     samples: Option<SamplesLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes_failed: Option<u64>,
 }
 
 /// Counters that only samples have.
@@ -74,6 +76,7 @@ impl From<Counters> for CountersLine {
             frozen: counters.frozen,
             samples: SamplesLine::of(&counters),
             stacks_cut: Some(counters.stacks_cut),
+            processes_failed: Some(counters.processes_failed).filter(|&failed| failed > 0),
         }
     }
 }

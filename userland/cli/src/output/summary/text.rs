@@ -185,6 +185,14 @@ impl Summary {
                 counted(total.too_deep, "return")
             )?;
         }
+        if total.processes_failed > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} not traced: the kernel could not set breakpoints there (`dmesg` may \
+                 say why; memory, or a static probe's semaphore)",
+                counted(total.processes_failed, "process")
+            )?;
+        }
         let missed = self.missed();
         if missed.unreturned > 0 {
             writeln!(
