@@ -493,7 +493,8 @@ fn status_shows_the_module_sessions_and_probes() {
     let output = command::run(&["status"]).succeeded();
     println!("{}", output.stdout);
     let pid = std::process::id().to_string();
-    let versions = format!("interface 1 to {}", abi::Version::CURRENT as u32);
+    let (oldest, newest) = (abi::Version::V6 as u32, abi::Version::CURRENT as u32);
+    let versions = format!("interface {oldest} to {newest}");
     for part in [versions.as_str(), pid.as_str(), "42 recorded", "semaphore"] {
         assert!(
             output.stdout.contains(part),

@@ -128,11 +128,14 @@ fn impossible_semaphores_are_refused() {
     let point = point();
     let file = File::open(victim.file()).expect("the victim's file is there");
     let end = file.metadata().expect("it is open").len();
-    let session = Session::with_rings(RING_BYTES);
+    let (session, other) = (
+        Session::with_rings(RING_BYTES),
+        Session::with_rings(RING_BYTES),
+    );
     let path = victim.file().to_path_buf();
     let refused = |semaphore: u64, wanted: Refusal| {
         let probe = Probe { semaphore, ..point };
-        let (error, reply) = session.attach(&path, probe).expect_err("a bad semaphore");
+        let (error, reply) = other.attach(&path, probe).expect_err("a bad semaphore");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{semaphore:#x}");
         let reason = Refusal::from_u32(reply.reason);
         assert_eq!(reason, Some(wanted), "{semaphore:#x}");
