@@ -145,6 +145,7 @@ fn no_kind_of_loss_is_hidden() {
         turned_away: 3,
         too_deep: 4,
         stacks_cut: 5,
+        processes_failed: 8,
         ..Counters::default()
     };
     summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
@@ -156,6 +157,7 @@ fn no_kind_of_loss_is_hidden() {
             "3 hits without a row",
             "4 returns not seen",
             "5 stacks cut",
+            "8 processes not traced",
             "/gone: no names",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
