@@ -74,6 +74,8 @@ pub(crate) struct Probe {
     pub(crate) breakpoint_delta: u64,
     /// The probed file, as it was when the probe was attached.
     pub(crate) file: FileKey,
+    /// Whether the file is a 32-bit program or library.
+    pub(crate) is_32bit_file: bool,
     /// File offset of the breakpoint.
     pub(crate) offset: u64,
     /// Which ends of the function's calls it is hit at.

@@ -3,10 +3,16 @@
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/userfaultfd_k.h>
+#include <asm/mmu_context.h>
 
 struct task_struct *nsprobe_mm_owner(struct mm_struct *mm)
 {
 	return rcu_dereference(mm->owner);
+}
+
+bool nsprobe_is_64bit_mm(struct mm_struct *mm)
+{
+	return is_64bit_mm(mm);
 }
 
 bool nsprobe_mm_layout(struct mm_struct *mm, unsigned int *sequence)

@@ -97,6 +97,11 @@ impl Hook for Probe {
     }
 
     fn wants(&self, mm: &Mm) -> bool {
+        // The kernel judges an instruction once, by the first process that it meets: what a 32-bit
+        // one maps of a 64-bit file would be stepped wrongly in all others.
+        if mm.is_64bit() == self.is_32bit_file {
+            return false;
+        }
         if self.limits.as_ref().is_some_and(|limits| limits.is_off()) {
             return false;
         }

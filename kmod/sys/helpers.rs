@@ -105,6 +105,8 @@ extern "C" {
     pub(super) fn nsprobe_namespaces_unprobe();
     /// The task that such a call is about, from its registers.
     pub(super) fn nsprobe_probed_task(regs: *mut pt_regs) -> *mut task_struct;
+    /// `is_64bit_mm()`.
+    pub(super) fn nsprobe_is_64bit_mm(mm: *mut mm_struct) -> bool;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
     /// `perf_event_create_kernel_counter()`: runs `call` on an online CPU, `hz` times per second of

@@ -421,6 +421,12 @@ impl Mm {
         Mm(mm)
     }
 
+    /// Whether it is that of a 64-bit program.
+    pub(crate) fn is_64bit(&self) -> bool {
+        // SAFETY: The mm is valid.
+        unsafe { helpers::nsprobe_is_64bit_mm(self.0.as_ptr()) }
+    }
+
     /// The number of the address space, which is never reused.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {

@@ -152,6 +152,7 @@ impl Probes {
             },
             breakpoint_delta: request.offset.wrapping_sub(report),
             file,
+            is_32bit_file: false,
             offset: request.offset,
             ends,
             is_plain: limits.is_none()

@@ -156,6 +156,7 @@ impl Probes {
         let returns = validate_instruction(file, request.offset)?;
         let id = self.next_id()?;
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
+        probe.is_32bit_file = is_32bit(file);
         // At a function's first instruction, another tracer's return probe would interfere: one
         // that has just left may still write to the slot of the return address.
         if probe.role == Role::End && probe.breakpoint_delta != 0 {
@@ -171,4 +172,12 @@ impl Probes {
         request.id = id;
         Ok(())
     }
+}
+
+/// Whether a file is a 32-bit program or library.
+fn is_32bit(file: &ReadableFile) -> bool {
+    /// `ELFCLASS32`, behind the file's magic number.
+    const BEGIN: [u8; 5] = *b"\x7fELF\x01";
+    let mut begin = [0; BEGIN.len()];
+    file.read(0, &mut begin) == BEGIN.len() && begin == BEGIN
 }

@@ -10,7 +10,7 @@ use crate::module::Module;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::sys::{self};
-use crate::victim::Victim;
+use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::libc::{self};
@@ -243,6 +243,24 @@ fn only_regular_files_can_be_probed() {
 
 fn socket() -> std::os::unix::net::UnixStream {
     std::os::unix::net::UnixStream::pair().expect("a pair").0
+}
+
+test! { core, a_32bit_program_that_maps_a_file_harms_nobody, module }
+/// The kernel judged the instruction by such a process, and stepped it at a wrong address in all
+/// others.
+fn a_32bit_program_that_maps_a_file_harms_nobody() {
+    let _module = Module::load();
+    let file = victim::path("reads_beside");
+    let mapper = || Victim::start("maps_in_32", &[&file.display().to_string()]);
+    let before = mapper();
+    let mut victim = Victim::start("reads_beside", &[]);
+    let after = mapper();
+    assert_eq!(victim.call(1), 42);
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(&file, &victim.function("reads_beside"), 0);
+    assert_eq!(victim.call(3), 42);
+    assert_eq!(session.counters(id).recorded, 3);
+    drop((before, after));
 }
 
 test! { core, a_system_call_cannot_be_probed, module }
