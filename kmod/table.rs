@@ -40,7 +40,6 @@ const TAG: u64 = !0xffff;
 const FREE: u64 = 0;
 const BUSY: u64 = 1 << 16;
 
-
 // Words of a row, behind its state; see `Row`.
 const COUNT: usize = 1;
 const SUM: usize = 2;
@@ -296,9 +295,8 @@ impl Table {
     #[cold]
     fn is_for_others(&self, first: usize, key: &Key<'_>) -> bool {
         let container = (key.container)() as u32;
-        self.set(first).all(|place| {
-            place.state() & TAG == FREE || place.get(TASK) as u32 == container
-        })
+        self.set(first)
+            .all(|place| place.state() & TAG == FREE || place.get(TASK) as u32 == container)
     }
 
     /// Claims any free row, after others have claimed what `scan` found.

@@ -126,7 +126,7 @@ mod tests {
 
     /// The address of the nth task: freed memory of tasks is soon used again.
     fn task(number: usize) -> *mut () {
-        without_provenance_mut(0xffff_8880_0000_0000 | (number % 40_000) * 128)
+        without_provenance_mut(0xffff_8880_0000_0000 | ((number % 40_000) * 128))
     }
 
     /// As the kernel's set of followed processes is used, with 200 processes alive: marks of

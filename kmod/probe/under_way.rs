@@ -196,7 +196,9 @@ impl UnderWay {
     #[cold]
     fn begin_in_the_way(&self, first: usize, frame: &Frame, call: &PendingCall) -> Begun {
         let set = self.set(first);
-        let free = set.iter().find(|row| row.state.load(Acquire) & KIND == FREE);
+        let free = set
+            .iter()
+            .find(|row| row.state.load(Acquire) & KIND == FREE);
         let Some(row) = free.or_else(|| self.evict(first, frame)) else {
             return Begun::NoRoom;
         };

@@ -168,7 +168,10 @@ fn code(out: &mut [u64], request: &CopyRequest<'_>) -> Code {
 
 /// A mapping with its object, which is announced if it is new.
 fn told(mapping: &Mapping<'_>, request: &CopyRequest<'_>) -> CodeMapping {
-    let (object, unmapped) = match request.objects.identify(mapping, &request.pid, &request.notes) {
+    let (object, unmapped) = match request
+        .objects
+        .identify(mapping, &request.pid, &request.notes)
+    {
         Ok(Identified { id, is_new }) => {
             if is_new {
                 (request.announce)(id);

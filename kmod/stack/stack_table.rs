@@ -120,7 +120,9 @@ impl StackTable {
             (own <= left.saturating_mul(SHARE)).then_some(end)
         };
         let Ok(start) = self.used.fetch_update(Relaxed, Relaxed, take) else {
-            let _ = self.full_of.compare_exchange(0, container, Relaxed, Relaxed);
+            let _ = self
+                .full_of
+                .compare_exchange(0, container, Relaxed, Relaxed);
             return None;
         };
         taken.fetch_add(words, Relaxed);

@@ -192,8 +192,9 @@ impl Namespace {
         let below = pid.at(self.level.wrapping_add(1));
         let ns = below.or_else(|| pid.at(pid.level())).map(|(_, ns)| ns);
         // SAFETY: A pid holds its namespaces; the id is fixed.
-        NonNull::new(ns.unwrap_or(core::ptr::null_mut()))
-            .map_or(0, |ns| unsafe { super::helpers::nsprobe_pidns_id(ns.as_ptr()) })
+        NonNull::new(ns.unwrap_or(core::ptr::null_mut())).map_or(0, |ns| unsafe {
+            super::helpers::nsprobe_pidns_id(ns.as_ptr())
+        })
     }
 
     /// Inode number.
