@@ -296,6 +296,9 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_PARTIAL (1ULL << 21)
 
+/* nsprobe_info.features: NSPROBE_PROBE_MAY_HANG and NSPROBE_OBJECT_DROP. */
+#define NSPROBE_FEATURE_REMOTE (1ULL << 22)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -690,6 +693,14 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_LATE (1U << 7)
 
 /*
+ * nsprobe_probe.flags: probe a file also when a server answers for its file
+ * system (NSPROBE_REFUSAL_NEEDS_ANSWER). While that does not answer, no process
+ * of the machine can fork, no other breakpoint goes in or out, and the caller
+ * cannot be killed.
+ */
+#define NSPROBE_PROBE_MAY_HANG (1U << 8)
+
+/*
  * Most frames of the kernel in the stack of a table's row: each takes two words
  * of it.
  */
@@ -831,13 +842,14 @@ struct nsprobe_probe {
  * process in which the kernel cannot set a breakpoint does without
  * (nsprobe_counters.processes_failed).
  *
- * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
- * (the offset is not in the file or not at a decodable instruction), ENOSPC
- * (too many probes), NSPROBE_EEXIST (the session has the same one), ENXIO
- * (struct nsprobe_setup is missing); failed and reason say which probe and why.
- * All are checked before the first breakpoint is put in. A breakpoint may be
- * hit before the call returns, and also when it fails in the end: ids under
- * which there may be records are not used again.
+ * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes),
+ * NSPROBE_EREMOTE (it may not answer), ENOEXEC (the offset is not in the file
+ * or not at a decodable instruction), ENOSPC (too many probes), NSPROBE_EEXIST
+ * (the session has the same one), ENXIO (struct nsprobe_setup is missing);
+ * failed and reason say which probe and why. All are checked before the first
+ * breakpoint is put in. A breakpoint may be hit before the call returns, and
+ * also when it fails in the end: ids under which there may be records are not
+ * used again.
  */
 struct nsprobe_attach {
 	/* Bytes of this struct. */
@@ -938,6 +950,13 @@ enum nsprobe_refusal {
 	 * times a second.
 	 */
 	NSPROBE_REFUSAL_BAD_FREQUENCY = 20,
+	/*
+	 * Not the kernel itself answers when the file is read, but a server
+	 * that may never do so (FUSE, NFS, SMB, 9p and their like, also beneath
+	 * an overlay), or its kind of file system is not known.
+	 * NSPROBE_PROBE_MAY_HANG probes it nevertheless.
+	 */
+	NSPROBE_REFUSAL_NEEDS_ANSWER = 21,
 };
 
 /*
@@ -1477,9 +1496,17 @@ struct nsprobe_freeze {
 #define NSPROBE_OBJECT_ROOT (1U << 1)
 
 /*
+ * nsprobe_object.flags, instead: drop the kernel's own references to both.
+ * Waits for no server.
+ */
+#define NSPROBE_OBJECT_DROP (1U << 2)
+
+/*
  * What a mapped file is that frames name by id. ENOENT: no such object; ESTALE
  * with NSPROBE_OBJECT_FD or NSPROBE_OBJECT_ROOT: the kernel holds no reference
- * (any more).
+ * (any more); NSPROBE_EREMOTE with NSPROBE_OBJECT_FD: a server answers for the
+ * file's file system, as for NSPROBE_REFUSAL_NEEDS_ANSWER. Then the reference
+ * stays.
  */
 struct nsprobe_object {
 	/* Bytes of this struct. */

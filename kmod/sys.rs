@@ -80,6 +80,11 @@ pub(crate) fn estale() -> Error {
     Error::from_errno(-(bindings::ESTALE as i32))
 }
 
+/// `EREMOTE`, which it lacks as well.
+pub(crate) fn eremote() -> Error {
+    Error::from_errno(-(bindings::EREMOTE as i32))
+}
+
 /// `EOPNOTSUPP`, which it lacks as well.
 pub(crate) fn eopnotsupp() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))

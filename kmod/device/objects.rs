@@ -118,7 +118,10 @@ pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
 pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
     let mut request = UserStruct::<Object>::read(arg)?;
     let object = &mut request.value;
-    if !matches!(object.flags, 0 | abi::OBJECT_FD | abi::OBJECT_ROOT) {
+    if !matches!(
+        object.flags,
+        0 | abi::OBJECT_FD | abi::OBJECT_ROOT | abi::OBJECT_DROP
+    ) {
         return Err(EINVAL);
     }
     let objects = &session.context().objects;
@@ -129,6 +132,10 @@ pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
         return request.write_back();
     }
     require_capabilities()?;
+    if flags == abi::OBJECT_DROP {
+        drop((objects.take_file(id), objects.take_root(id)));
+        return request.write_back();
+    }
     // The descriptor is installed after the caller knows its number; on failure nothing changes.
     let mut hand_out = |opened: Result<Opened>| {
         let opened = opened?;

@@ -4,6 +4,10 @@
 #include <linux/fs.h>
 #include <linux/fs_struct.h>
 #include <linux/kdev_t.h>
+#include <linux/magic.h>
+#include <linux/shmem_fs.h>
+
+#define NSPROBE_ZFS_MAGIC 0x2fc12fc1
 
 bool nsprobe_file_is_readable(struct file *file)
 {
@@ -18,6 +22,28 @@ struct inode *nsprobe_real_inode(struct file *file)
 u64 nsprobe_inode_dev(struct inode *inode)
 {
 	return new_encode_dev(inode->i_sb->s_dev);
+}
+
+bool nsprobe_has_pages(struct inode *inode)
+{
+	struct address_space *mapping = inode->i_mapping;
+
+	return mapping->a_ops->read_folio || shmem_mapping(mapping);
+}
+
+bool nsprobe_kernel_answers(struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case FUSE_SUPER_MAGIC:	/* fuseblk has a device, and a server */
+	case OCFS2_SUPER_MAGIC:	/* the other machines of its cluster answer */
+		return false;
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case NSPROBE_ZFS_MAGIC:
+		return true;
+	default:
+		return sb->s_type->fs_flags & FS_REQUIRES_DEV;
+	}
 }
 
 bool nsprobe_super_get(struct super_block *sb)

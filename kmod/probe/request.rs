@@ -17,6 +17,7 @@ use crate::{
             PROBE_KERNEL_STACK,
             PROBE_LATE,
             PROBE_LEAVE,
+            PROBE_MAY_HANG,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
             PROBE_SAMPLE,
@@ -39,7 +40,8 @@ use crate::{
         Sink, //
     },
     sys::{
-        inode::{ReadableFile, Unusable},
+        eremote,
+        inode::{PinnedInode, ReadableFile, Unusable},
         task::{is_capable, may_modify, CAP_SYSLOG},
         uprobe::Ends, //
     },
@@ -67,6 +69,7 @@ impl Refused {
                 | Refusal::BadSemaphore
                 | Refusal::SemaphoreConflict
                 | Refusal::SystemCall
+                | Refusal::NeedsAnswer
         )
     }
 
@@ -167,8 +170,8 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let finished_later = PROBE_COPIES | PROBE_LATE;
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
-    let known_flags =
-        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_stacks | of_records;
+    let of_any = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | PROBE_MAY_HANG;
+    let known_flags = of_any | of_stacks | of_records;
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
         (PROBE_SAMPLE, SINK_TABLE) => PROBE_STACK_IDS,
@@ -209,7 +212,7 @@ pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
     let has_limits = request.every != 0 || request.rate != 0 || request.runaway != 0;
     if has_place
         || has_limits
-        || request.flags & (PROBE_AT_ENTRY | PROBE_FREEZES) != 0
+        || request.flags & (PROBE_AT_ENTRY | PROBE_FREEZES | PROBE_MAY_HANG) != 0
         || request.sink == SINK_SPAN
         || request.span != 0
     {
@@ -234,6 +237,21 @@ pub(crate) fn validate_offsets(request: &ProbeRequest, file_bytes: u64) -> Resul
     let aligned = semaphore % SEMAPHORE_BYTES == 0;
     if semaphore != 0 && !(inside && apart && aligned) {
         return Err(Refused(EINVAL, Refusal::BadSemaphore));
+    }
+    Ok(())
+}
+
+/// Checks that the file can carry breakpoints, and that putting them in waits for the kernel alone:
+/// no process of the machine can fork meanwhile. Reads nothing of the file.
+pub(crate) fn validate_file_system(
+    request: &ProbeRequest,
+    inode: &PinnedInode,
+) -> Result<(), Refused> {
+    if !inode.has_pages() {
+        return Err(Refused(EIO, Refusal::Kernel));
+    }
+    if request.flags & PROBE_MAY_HANG == 0 && !inode.kernel_answers() {
+        return Err(Refused(eremote(), Refusal::NeedsAnswer));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! A file that a process mapped, and the root directory of a process, held after the process has
 //! ended.
 
-use super::helpers;
+use super::{eremote, helpers};
 use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{
     bindings,
@@ -32,8 +32,18 @@ impl HeldFile {
         })
     }
 
-    /// Opens the file anew, read-only, as the current task. Task context, may sleep.
+    /// Opens the file anew, read-only, as the current task. Task context, may sleep. `EREMOTE` if
+    /// that could wait for a server: then neither the opened file nor the caller could be ended.
     pub(crate) fn reopen(&self) -> Result<Opened> {
+        // SAFETY: The held file keeps its dentry, that its inode (on overlayfs: the real one), and
+        // that its superblock.
+        let kernel_answers = unsafe {
+            let inode = helpers::nsprobe_real_inode(self.0.as_ptr());
+            helpers::nsprobe_kernel_answers((*inode).i_sb)
+        };
+        if !kernel_answers {
+            return Err(eremote());
+        }
         let flags = bindings::O_RDONLY | bindings::O_LARGEFILE | bindings::O_NOATIME;
         // SAFETY: The held file keeps its path.
         let path = unsafe { &(*self.0.as_ptr()).__bindgen_anon_1.f_path };

@@ -24,6 +24,11 @@ extern "C" {
     pub(super) fn nsprobe_oom_origin(is: bool);
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
     pub(super) fn nsprobe_real_inode(file: *mut kernel::bindings::file) -> *mut inode;
+    /// Whether `uprobe_register()` takes the file of an inode: it has a page cache.
+    pub(super) fn nsprobe_has_pages(inode: *mut inode) -> bool;
+    /// Whether the kernel itself answers when a file of the file system is opened or read, from a
+    /// device or from memory. False of those that it does not know.
+    pub(super) fn nsprobe_kernel_answers(sb: *mut super_block) -> bool;
     /// Takes an active reference of a superblock that has one.
     pub(super) fn nsprobe_super_get(sb: *mut super_block) -> bool;
     /// `get_fs_root()` of the current task; false when it has none any more.

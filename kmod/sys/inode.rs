@@ -119,6 +119,18 @@ impl PinnedInode {
         unsafe { (*self.0.as_ptr()).i_size as u64 }
     }
 
+    /// Whether its pages can carry breakpoints.
+    pub(crate) fn has_pages(&self) -> bool {
+        // SAFETY: The inode is held.
+        unsafe { helpers::nsprobe_has_pages(self.0.as_ptr()) }
+    }
+
+    /// Whether the kernel itself answers when the file is read, and no server that may never do so.
+    pub(crate) fn kernel_answers(&self) -> bool {
+        // SAFETY: The inode and its superblock are held.
+        unsafe { helpers::nsprobe_kernel_answers((*self.0.as_ptr()).i_sb) }
+    }
+
     /// The key of this file.
     pub(crate) fn key(&self) -> FileKey {
         // SAFETY: The inode is held.

@@ -351,8 +351,13 @@ pub const OBJECT_FD: u32 = 1 << 0;
 /// what lies beside the file there can be opened also when the process has ended.
 pub const OBJECT_ROOT: u32 = 1 << 1;
 
+/// [`Object::flags`], instead: drop the kernel's own references to both. Waits for no server.
+pub const OBJECT_DROP: u32 = 1 << 2;
+
 /// What a mapped file is that frames name by id. `ENOENT`: no such object;
-/// `ESTALE` with [`OBJECT_FD`] or [`OBJECT_ROOT`]: the kernel holds no reference (any more).
+/// `ESTALE` with [`OBJECT_FD`] or [`OBJECT_ROOT`]: the kernel holds no reference (any more);
+/// `EREMOTE` with [`OBJECT_FD`]: a server answers for the file's file system, as for
+/// [`Refusal::NeedsAnswer`]. Then the reference stays.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Object {

@@ -97,6 +97,11 @@ pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// [`PROBE_COPIES`].
 pub const PROBE_LATE: u32 = 1 << 7;
 
+/// [`Probe::flags`]: probe a file also when a server answers for its file system
+/// ([`Refusal::NeedsAnswer`]). While that does not answer, no process of the machine can fork, no
+/// other breakpoint goes in or out, and the caller cannot be killed.
+pub const PROBE_MAY_HANG: u32 = 1 << 8;
+
 /// Most frames of the kernel in the stack of a table's row: each takes two words of it.
 pub const KERNEL_FRAMES_MAX: usize = 32;
 
@@ -186,7 +191,8 @@ pub const ATTACH_PARTIAL: u32 = 1 << 0;
 /// Attaches `count` probes, all or none ([`ATTACH_PARTIAL`]: or some). A process in which the
 /// kernel cannot set a breakpoint does without ([`Counters::processes_failed`]).
 ///
-/// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
+/// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes), `EREMOTE` (it may not
+/// answer),
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
 /// `ENOSPC` (too many probes), `EEXIST` (the session has the same one), `ENXIO` ([`Setup`]
 /// is missing); `failed` and
@@ -265,6 +271,10 @@ pub enum Refusal {
     Twice = 19,
     /// [`PROBE_SAMPLE`]: fewer than 1 or more than [`SAMPLE_HZ_MAX`] times a second.
     BadFrequency = 20,
+    /// Not the kernel itself answers when the file is read, but a server that may never do so (FUSE,
+    /// NFS, SMB, 9p and their like, also beneath an overlay), or its kind of file system is not
+    /// known. [`PROBE_MAY_HANG`] probes it nevertheless.
+    NeedsAnswer = 21,
 }
 
 impl Refusal {
@@ -292,6 +302,7 @@ impl Refusal {
             18 => Refusal::SystemCall,
             19 => Refusal::Twice,
             20 => Refusal::BadFrequency,
+            21 => Refusal::NeedsAnswer,
             _ => return None,
         })
     }

@@ -15,7 +15,14 @@ use crate::{
     },
     context::Context,
     probe::{
-        request::{is_one_call, validate, validate_instruction, validate_offsets, Refused},
+        request::{
+            is_one_call,
+            validate,
+            validate_file_system,
+            validate_instruction,
+            validate_offsets,
+            Refused, //
+        },
         Role, //
     },
     sys::{
@@ -153,6 +160,7 @@ impl Probes {
         }
         let (file, inode) = last.get(request.fd)?;
         validate_offsets(request, inode.size())?;
+        validate_file_system(request, &inode)?;
         let returns = validate_instruction(file, request.offset)?;
         let id = self.next_id()?;
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;

@@ -102,6 +102,9 @@ pub enum Error {
     /// No probe with this id.
     #[error("no probe {0} in this session")]
     NoProbe(u32),
+    /// The kernel would have to wait for a server to open a file.
+    #[error("a server answers for the file system of the file, and may never do so")]
+    NeedsAnswer,
     /// A request failed in another way.
     #[error("{request} failed: {errno}")]
     Request {
@@ -231,6 +234,10 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
             "it is a system call, which the kernel cannot probe: the program would crash"
         }
         Refusal::Twice => "the session has the same probe there already",
+        Refusal::NeedsAnswer => {
+            "a server answers for its file system (FUSE, NFS, SMB, 9p or the like), and while that \
+             does not, no process of this machine could fork"
+        }
         Refusal::BadFrequency => "CPUs are sampled from 1 to 10000 times a second",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),

@@ -4,8 +4,9 @@
 use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
-    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_RETURN, PROBE_RETURN_ONLY,
-    PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_MAY_HANG, PROBE_RETURN,
+    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD,
+    SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -170,6 +171,13 @@ impl<'a> Probe<'a> {
     /// the task has fetched the page.
     pub fn with_late_stacks(mut self) -> Self {
         self.flags |= PROBE_LATE;
+        self
+    }
+
+    /// The file is probed also when a server answers for its file system. While that does not, no
+    /// process of the machine can fork.
+    pub fn that_may_hang(mut self) -> Self {
+        self.flags |= PROBE_MAY_HANG;
         self
     }
 

@@ -228,7 +228,8 @@ impl Session {
     }
 
     /// The very file that was mapped, opened from the kernel's own reference,
-    /// which is dropped by this: a second claim gives `None`.
+    /// which is dropped by this: a second claim gives `None`. [`Error::NeedsAnswer`] of a file
+    /// whose file system a server answers for.
     pub fn claim(&self, id: u32) -> Result<Option<File>> {
         Ok(self.claim_by(id, OBJECT_FD)?.map(File::from))
     }
@@ -242,15 +243,17 @@ impl Session {
     /// Releases the kernel's references to an object that the caller does not need: its file and
     /// the root directory, which keep their mounts.
     pub fn let_go(&self, id: u32) -> Result<()> {
-        self.claim(id)?;
-        self.claim_root(id)?;
-        Ok(())
+        match sys::drop_object(self.file.as_fd(), id) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(failed("OBJECT")(errno)),
+        }
     }
 
     fn claim_by(&self, id: u32, flag: u32) -> Result<Option<OwnedFd>> {
         match sys::claim(self.file.as_fd(), id, flag) {
             Ok(claimed) => Ok(Some(claimed)),
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),
+            Err(Errno::EREMOTE) => Err(Error::NeedsAnswer),
             Err(errno) => Err(failed("OBJECT")(errno)),
         }
     }

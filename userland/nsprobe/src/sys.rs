@@ -9,7 +9,7 @@
 use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
-use nsprobe_common::abi::{self, ObjectIdentity, SETUP_MODIFY, SETUP_TEXT};
+use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_DROP, SETUP_MODIFY, SETUP_TEXT};
 use nsprobe_common::program::Step;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
@@ -304,6 +304,11 @@ pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32, flag: u32) -> Result<OwnedFd> {
     // SAFETY: the kernel has just opened this descriptor for this call, and
     // nothing else in the process knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(object.fd) })
+}
+
+/// Drops what the kernel holds of an object.
+pub(crate) fn drop_object(fd: BorrowedFd<'_>, id: u32) -> Result<()> {
+    object_request(fd, id, OBJECT_DROP).map(drop)
 }
 
 /// CLOCK_MONOTONIC, the clock of the records, in nanoseconds.

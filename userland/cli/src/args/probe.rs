@@ -148,7 +148,8 @@ pub(super) struct RunArguments {
     returns: Returns,
     /// Allow probes that may harm the program
     ///
-    /// Such are places that may be inside an instruction, and returns by --return uretprobe.
+    /// Such are places that may be inside an instruction, returns by --return uretprobe, and files
+    /// of FUSE, NFS and the like: while their server does not answer, no process here can fork.
     #[arg(long, help_heading = PROBES, hide_short_help = true)]
     force: bool,
 }

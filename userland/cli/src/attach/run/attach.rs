@@ -6,6 +6,7 @@ use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
+use libnsprobe::common::abi::Refusal;
 use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
 use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::Shape;
@@ -134,7 +135,7 @@ pub(super) fn attach(
             .map(|ids| ids.into_iter().map(Ok).collect()),
         false => session.attach_possible(&probes),
     };
-    let answers = answers.map_err(|error| cannot(error, planned, &roles))?;
+    let answers = answers.map_err(|error| cannot(error, planned, &roles, sinks))?;
     let mut attached = Vec::with_capacity(answers.len());
     let mut refused = BTreeMap::new();
     for (answer, (planned, role)) in answers.into_iter().zip(&roles) {
@@ -151,7 +152,7 @@ pub(super) fn attach(
     }
     if attached.is_empty() {
         if let Some((_, error)) = refused.pop_first() {
-            return Err(cannot(error, planned, &roles));
+            return Err(cannot(error, planned, &roles, sinks));
         }
     }
     if !refused.is_empty() {
@@ -170,15 +171,27 @@ pub(super) fn attach(
 }
 
 /// The error with what cannot be probed.
-fn cannot(error: Error, planned: &Planned, roles: &[(usize, Role)]) -> anyhow::Error {
-    let Error::Attach { index, .. } = &error else {
+fn cannot(
+    error: Error,
+    planned: &Planned,
+    roles: &[(usize, Role)],
+    sinks: &Sinks,
+) -> anyhow::Error {
+    let Error::Attach { index, reason, .. } = &error else {
         return error.into();
     };
     let probe = roles
         .get(*index)
         .and_then(|(at, _)| planned.probes.get(*at));
     let label = probe.map_or_else(|| "the functions".to_owned(), |probe| probe.label.clone());
-    anyhow::Error::new(error).context(format!("cannot probe {label}"))
+    // `leak`, whose sinks are spans, has no such option.
+    let insists = match (reason, sinks) {
+        (Refusal::NeedsAnswer, Sinks::All(_) | Sinks::Each(_)) => {
+            " (--force probes it nevertheless)"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("cannot probe {label}: {error}{insists}")
 }
 
 /// Requests to the kernel.
@@ -289,7 +302,10 @@ impl<'f> Requests<'f, '_> {
     }
 
     fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
-        self.probes.push(request);
+        self.probes.push(match self.wanted.compile.force {
+            true => request.that_may_hang(),
+            false => request,
+        });
         self.roles.push((index, role));
     }
 
