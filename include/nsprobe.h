@@ -959,6 +959,9 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_NEEDS_ANSWER = 21,
 };
 
+/* nsprobe_detach.flags: all probes of the session, with count and ids zero. */
+#define NSPROBE_DETACH_ALL (1U << 0)
+
 /*
  * Detaches count probes and waits until no handler of theirs runs. ENOENT when
  * an id is not attached, EINVAL when one is there twice; then none is detached.
@@ -966,7 +969,7 @@ enum nsprobe_refusal {
 struct nsprobe_detach {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero. */
+	/* Zero, or NSPROBE_DETACH_ALL. */
 	__u32 flags;
 	/* Address of count ids (u32). */
 	__u64 ids;
@@ -1313,7 +1316,11 @@ struct nsprobe_span_owner {
  * on overlayfs the real file beneath, which several containers may share. The
  * identity's pid and build-id are zero.
  *
- * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file.
+ * The descriptor may be an NSPROBE_O_PATH one of a file that is mapped or open
+ * elsewhere: this asks no server, as opening the file would.
+ *
+ * Errors: EBADF no descriptor, or open for writing alone; EINVAL no regular
+ * file.
  */
 struct nsprobe_file {
 	/* Bytes of this struct. */
@@ -1322,8 +1329,11 @@ struct nsprobe_file {
 	__u32 flags;
 	/* The descriptor. */
 	__s32 fd;
-	/* Zero. */
-	__u32 reserved;
+	/*
+	 * In: zero. Out: 1 if a server answers for its file system
+	 * (NSPROBE_REFUSAL_NEEDS_ANSWER).
+	 */
+	__u32 remote;
 	/* Answer: which file it is. */
 	struct nsprobe_object_identity identity;
 };

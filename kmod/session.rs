@@ -37,7 +37,7 @@ use crate::{
         probes::{Probes, RefusedAt},
         reader::Reader, //
     },
-    sys::memory::GFP_REQUEST,
+    sys::memory::{self, GFP_REQUEST},
     table::Table,
     tasks::{
         events::TaskEvents,
@@ -213,6 +213,16 @@ impl Session {
     /// Detaches the probes with these ids, all or none. `EINVAL` if an id is repeated.
     pub(crate) fn detach(&self, ids: &[u32]) -> Result {
         self.probes.lock().detach(ids)
+    }
+
+    /// Detaches all probes.
+    pub(crate) fn detach_all(&self) -> Result {
+        let mut probes = self.probes.lock();
+        let mut ids = memory::room(probes.attached_count())?;
+        for known in probes.attached() {
+            memory::push(&mut ids, known.id)?;
+        }
+        probes.detach(&ids)
     }
 
     /// The counters of probe `id`, on one CPU or summed.

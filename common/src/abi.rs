@@ -197,7 +197,7 @@ pub const FEATURE_SPANS: u64 = 1 << 20;
 /// [`Info::features`]: [`ATTACH_PARTIAL`], and processes that cannot be probed cost themselves
 /// alone ([`Counters::processes_failed`]).
 pub const FEATURE_PARTIAL: u64 = 1 << 21;
-/// [`Info::features`]: [`PROBE_MAY_HANG`] and [`OBJECT_DROP`].
+/// [`Info::features`]: [`PROBE_MAY_HANG`], [`OBJECT_DROP`] and [`DETACH_ALL`].
 pub const FEATURE_REMOTE: u64 = 1 << 22;
 
 /// Smallest ring of one CPU, in bytes.

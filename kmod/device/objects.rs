@@ -27,10 +27,12 @@ use zerocopy::IntoBytes;
 pub(super) fn file(arg: UserPtr) -> Result {
     let mut request = UserStruct::<abi::File>::read(arg)?;
     let file = &mut request.value;
-    if file.flags != 0 || file.reserved != 0 {
+    if file.flags != 0 || file.remote != 0 {
         return Err(EINVAL);
     }
-    let inode = PinnedInode::from_fd(file.fd).map_err(|unusable| Refused::from(unusable).0)?;
+    let inode = PinnedInode::from_path_fd(file.fd);
+    let inode = inode.map_err(|unusable| Refused::from(unusable).0)?;
+    file.remote = (!inode.kernel_answers()).into();
     file.identity = inode.key().identity();
     request.write_back()
 }

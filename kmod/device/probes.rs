@@ -74,8 +74,14 @@ fn tell(at: &Array, probes: &[abi::Probe]) -> Result {
 /// `DETACH`.
 pub(super) fn detach(session: &Session, arg: UserPtr) -> Result {
     let detach = UserStruct::<Detach>::read(arg)?.value;
-    if detach.flags != 0 || detach.reserved != 0 {
+    if detach.flags & !abi::DETACH_ALL != 0 || detach.reserved != 0 {
         return Err(EINVAL);
+    }
+    if detach.flags & abi::DETACH_ALL != 0 {
+        return match (detach.ids, detach.count) {
+            (0, 0) => session.detach_all(),
+            _ => Err(EINVAL),
+        };
     }
     let wanted = Array::new(detach.ids, 4, detach.count, abi::ATTACH_MAX)?;
     session.detach(&wanted.read_all::<u32>()?)

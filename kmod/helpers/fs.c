@@ -14,6 +14,11 @@ bool nsprobe_file_is_readable(struct file *file)
 	return file->f_mode & FMODE_READ;
 }
 
+bool nsprobe_file_shows_data(struct file *file)
+{
+	return file->f_mode & (FMODE_READ | FMODE_PATH);
+}
+
 struct inode *nsprobe_real_inode(struct file *file)
 {
 	return d_real_inode(file->f_path.dentry);

@@ -35,6 +35,8 @@ extern "C" {
     pub(super) fn nsprobe_get_root(root: *mut path) -> bool;
     /// `FMODE_READ`.
     pub(super) fn nsprobe_file_is_readable(file: *mut kernel::bindings::file) -> bool;
+    /// `FMODE_READ` or `FMODE_PATH`.
+    pub(super) fn nsprobe_file_shows_data(file: *mut kernel::bindings::file) -> bool;
     /// `new_encode_dev()` of the inode's file system, as `stat(2)` reports it.
     pub(super) fn nsprobe_inode_dev(inode: *mut inode) -> u64;
     /// `mm->owner`; RCU must be locked.

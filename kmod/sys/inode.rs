@@ -87,6 +87,21 @@ impl PinnedInode {
         ReadableFile::from_fd(fd)?.inode()
     }
 
+    /// The same, where an `O_PATH` descriptor will do. Task context.
+    pub(crate) fn from_path_fd(fd: i32) -> Result<Self, Unusable> {
+        let fd = u32::try_from(fd).map_err(|_| Unusable::BadFd)?;
+        // SAFETY: `fget_raw` has no preconditions, and gives a reference or NULL.
+        let file = NonNull::new(unsafe { bindings::fget_raw(fd) }).ok_or(Unusable::BadFd)?;
+        // SAFETY: The reference is ours. As for `LocalFile::fget`: either this thread alone has the
+        // descriptor, or others use the file's position under its lock.
+        let file = unsafe { ARef::<LocalFile>::from_raw(file.cast()) };
+        // SAFETY: `file` is held.
+        if !unsafe { helpers::nsprobe_file_shows_data(file.as_ptr()) } {
+            return Err(Unusable::BadFd);
+        }
+        Self::of(&file)
+    }
+
     fn of(file: &LocalFile) -> Result<Self, Unusable> {
         // SAFETY: `file` is held, so it and its dentry are valid.
         let inode = unsafe { helpers::nsprobe_real_inode(file.as_ptr()) };

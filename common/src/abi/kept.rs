@@ -214,7 +214,10 @@ const _: () = assert!(size_of::<SpanOwner>() == 16);
 /// real file beneath, which several containers may share. The identity's `pid` and build-id are
 /// zero.
 ///
-/// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file.
+/// The descriptor may be an `O_PATH` one of a file that is mapped or open elsewhere: this asks no
+/// server, as opening the file would.
+///
+/// Errors: `EBADF` no descriptor, or open for writing alone; `EINVAL` no regular file.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct File {
@@ -224,8 +227,8 @@ pub struct File {
     pub flags: u32,
     /// The descriptor.
     pub fd: i32,
-    /// Zero.
-    pub reserved: u32,
+    /// In: zero. Out: 1 if a server answers for its file system ([`Refusal::NeedsAnswer`]).
+    pub remote: u32,
     /// Answer: which file it is.
     pub identity: ObjectIdentity,
 }

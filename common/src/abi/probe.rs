@@ -308,6 +308,9 @@ impl Refusal {
     }
 }
 
+/// [`Detach::flags`]: all probes of the session, with `count` and `ids` zero.
+pub const DETACH_ALL: u32 = 1 << 0;
+
 /// Detaches `count` probes and waits until no handler of theirs runs. `ENOENT`
 /// when an id is not attached, `EINVAL` when one is there twice; then none is
 /// detached.
@@ -316,7 +319,7 @@ impl Refusal {
 pub struct Detach {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero.
+    /// Zero, or [`DETACH_ALL`].
     pub flags: u32,
     /// Address of `count` ids (u32).
     pub ids: u64,

@@ -95,7 +95,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             missed, in_kernel, idle, kernel_threads, by_clock,
             processes_failed }
         Freeze { size, flags, frozen, reserved }
-        File { size, flags, fd, reserved, identity }
+        File { size, flags, fd, remote, identity }
         PidNamespace { pid, reserved, id }
         Unwind { size, flags, fd, block_count, first, blocks, rows, rules, row_count, rule_count,
             object, defect, bytes }
@@ -350,6 +350,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::Twice,
         Refusal::BadFrequency,
         Refusal::NeedsAnswer,
+        DETACH_ALL,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,

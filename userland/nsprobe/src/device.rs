@@ -183,7 +183,8 @@ impl Device {
 
     /// Which file a probe by this descriptor goes into: on overlayfs the one beneath.
     pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
-        sys::identify(self.file.as_fd(), file.as_fd()).map_err(failed("FILE"))
+        let file = sys::file(self.file.as_fd(), file.as_fd());
+        Ok(file.map_err(failed("FILE"))?.identity)
     }
 
     /// Makes the rings: the open file becomes a session.

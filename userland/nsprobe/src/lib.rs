@@ -46,7 +46,7 @@ pub use nsprobe_common as common;
 pub use objects::{Objects, Stacks};
 pub use probe::{CallId, Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Ordered, Reader, SETTLE_NS};
-pub use session::{ProbeId, Session};
+pub use session::{Detacher, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};
 pub use tasks::{CpuTimes, DumpOptions, TaskCounters, TaskDump, TaskOptions};
 pub use unwind::{UnwindRows, Unwinder};

@@ -150,6 +150,16 @@ impl Session {
         sys::detach(self.file.as_fd(), &ids).map_err(failed("DETACH"))
     }
 
+    /// For another thread that has to end what this session does.
+    pub fn detacher(&self) -> Result<Detacher> {
+        let fd = self.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|error| Error::Request {
+            request: "DETACH",
+            errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
+        })?;
+        Ok(Detacher(fd))
+    }
+
     /// The counters of one probe, over all CPUs.
     pub fn counters(&self, probe: ProbeId) -> Result<Counters> {
         self.counters_of(probe, CPU_ALL)
@@ -224,7 +234,15 @@ impl Session {
 
     /// Which file a probe by this descriptor goes into: on overlayfs the one beneath.
     pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
-        sys::identify(self.file.as_fd(), file.as_fd()).map_err(failed("FILE"))
+        let file = sys::file(self.file.as_fd(), file.as_fd());
+        Ok(file.map_err(failed("FILE"))?.identity)
+    }
+
+    /// Whether a server answers for the file system of a file, which is mapped or open elsewhere.
+    /// An `O_PATH` descriptor will do: then no server was asked yet.
+    pub fn is_remote(&self, file: &impl AsFd) -> Result<bool> {
+        let file = sys::file(self.file.as_fd(), file.as_fd());
+        Ok(file.map_err(failed("FILE"))?.remote != 0)
     }
 
     /// The very file that was mapped, opened from the kernel's own reference,
@@ -253,7 +271,11 @@ impl Session {
         match sys::claim(self.file.as_fd(), id, flag) {
             Ok(claimed) => Ok(Some(claimed)),
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),
-            Err(Errno::EREMOTE) => Err(Error::NeedsAnswer),
+            Err(Errno::EREMOTE) => {
+                // The kernel shall not keep a container's file open.
+                let _ = sys::drop_object(self.file.as_fd(), id);
+                Err(Error::NeedsAnswer)
+            }
             Err(errno) => Err(failed("OBJECT")(errno)),
         }
     }
@@ -269,6 +291,17 @@ impl Session {
             Err(Errno::EINTR) => Ok(false),
             Err(errno) => Err(failed("poll")(errno)),
         }
+    }
+}
+
+/// Detaches all probes of a session, from any thread. It holds the session open.
+#[derive(Debug)]
+pub struct Detacher(OwnedFd);
+
+impl Detacher {
+    /// Detaches all, and waits until their handlers are done.
+    pub fn detach_all(&self) -> Result<()> {
+        sys::detach_all(self.0.as_fd()).map_err(failed("DETACH"))
     }
 }
 

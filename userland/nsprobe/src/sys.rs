@@ -9,7 +9,9 @@
 use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
-use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_DROP, SETUP_MODIFY, SETUP_TEXT};
+use nsprobe_common::abi::{
+    self, ObjectIdentity, DETACH_ALL, OBJECT_DROP, SETUP_MODIFY, SETUP_TEXT,
+};
 use nsprobe_common::program::Step;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
@@ -131,6 +133,17 @@ pub(crate) fn detach(fd: BorrowedFd<'_>, ids: &[u32]) -> Result<()> {
     unsafe { request(fd, abi::DETACH, &mut detach) }
 }
 
+/// Detaches all probes.
+pub(crate) fn detach_all(fd: BorrowedFd<'_>) -> Result<()> {
+    let mut detach = abi::Detach {
+        size: size::<abi::Detach>(),
+        flags: DETACH_ALL,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of DETACH and holds no address.
+    unsafe { request(fd, abi::DETACH, &mut detach) }
+}
+
 /// The counters of `probe` on `cpu`.
 pub(crate) fn counters(fd: BorrowedFd<'_>, probe: u32, cpu: u32) -> Result<abi::Counters> {
     let mut counters = abi::Counters {
@@ -210,8 +223,8 @@ pub(crate) fn drop_spans(fd: BorrowedFd<'_>, table: u32, owners: &[abi::SpanOwne
     Ok(drop.dropped)
 }
 
-/// Which file a descriptor stands for.
-pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectIdentity> {
+/// Which file a descriptor stands for, and whether a server answers for it.
+pub(crate) fn file(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<abi::File> {
     let mut file = abi::File {
         size: size::<abi::File>(),
         fd: of.as_raw_fd(),
@@ -219,7 +232,7 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectI
     };
     // SAFETY: the struct is that of FILE and holds no address.
     unsafe { request(fd, abi::FILE, &mut file) }?;
-    Ok(file.identity)
+    Ok(file)
 }
 
 /// Passes rows for the file `of`; an error returns what is wrong with them, or zero. Rows of a

@@ -372,7 +372,7 @@ fn reserved(nr: u32) -> Vec<usize> {
         abi::NR_DETACH => vec![offset_of!(Detach, reserved)],
         abi::NR_PROGRAM => vec![offset_of!(Program, reserved)],
         abi::NR_FREEZE => vec![offset_of!(Freeze, reserved)],
-        abi::NR_FILE => vec![offset_of!(abi::File, reserved)],
+        abi::NR_FILE => vec![offset_of!(abi::File, remote)],
         abi::NR_STACK => vec![offset_of!(Stack, reserved)],
         abi::NR_TASKS => vec![offset_of!(Tasks, reserved)],
         abi::NR_CPU_TIMES => vec![offset_of!(CpuTimes, reserved)],
