@@ -2,6 +2,7 @@
 //! Why something about a target could not be had: each names the thing and
 //! carries what the user can act on.
 
+use crate::namespace::BEHIND_MAX;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -205,6 +206,16 @@ pub enum Error {
         path: PathBuf,
         /// The limit that was set.
         limit: Duration,
+    },
+    /// As many threads as may be wait for file systems that have not answered.
+    #[error(
+        "{} is not looked for: {BEHIND_MAX} threads already wait for file systems that do not \
+         answer",
+        path.display()
+    )]
+    TooManyWait {
+        /// The path asked for.
+        path: PathBuf,
     },
     /// The helper thread ended without an answer: a bug of nsprobe's.
     #[error("the thread that opens {} failed: {why}", path.display())]

@@ -26,7 +26,7 @@ pub use error::{Error, FileKind};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use mount_view::MountView;
-pub use namespace::{open_here, open_in, OpenedFile, Opener, Stamp};
+pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{all_processes, processes_in_pid_namespace, PidSpace, Process, RootId};
 
 /// The result of everything here that can fail.

@@ -11,9 +11,11 @@
 //! held by file descriptors from before the join: inside, `/proc` may be missing
 //! or a trap, and no path but the one asked for is looked up.
 //!
-//! A file system of the container's (FUSE, a dead NFS server) may never answer.
-//! Then the caller gets [`Error::TimedOut`], and the thread stays behind until the
-//! file system answers or our process ends.
+//! A file system of the container's (FUSE, a dead NFS server) may never answer, and not even a
+//! signal may end who waits for it. So the work is done by a process that shares our memory and
+//! descriptors, for which the thread waits: we can end without it. Then the caller gets [`Error::TimedOut`], and the thread stays behind until the
+//! file system answers or our process ends. There are at most [`BEHIND_MAX`] of them: a container
+//! takes no more of our memory.
 //!
 //! No panic of the thread opens files by path either (`panics.rs`). A caller that installs a
 //! panic hook must call the one that was there before, and must not symbolize.
@@ -24,13 +26,17 @@ use crate::view::View;
 use crate::{Error, MountView, Process, Result};
 use nix::errno::Errno;
 use nix::fcntl::{open, AtFlags, OFlag};
-use nix::sched::{setns, unshare, CloneFlags};
+use nix::sched::{clone, setns, unshare, CloneFlags};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
+use nix::sys::wait::{waitpid, WaitPidFlag};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -38,6 +44,23 @@ use std::time::Duration;
 
 /// What is waited for at a time: a pause of the machine counts as one of these.
 const PIECE: Duration = Duration::from_millis(100);
+
+/// What is waited for in a hurry.
+const HURRIED: Duration = Duration::from_millis(200);
+/// Stack of the process that opens files: what it is given is not touched until it is needed.
+const STACK_BYTES: usize = 1 << 20;
+/// Most threads that wait for file systems which do not answer.
+pub const BEHIND_MAX: usize = 16;
+
+/// Threads that have not ended.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// Whether nothing is waited for any more but shortly.
+static IS_HURRIED: AtomicBool = AtomicBool::new(false);
+
+/// From now on no file system is waited for but shortly: the process is to end.
+pub fn hurry() {
+    IS_HURRIED.store(true, Ordering::Relaxed);
+}
 
 /// A regular file of a target, open for reading.
 ///
@@ -188,12 +211,18 @@ impl Opener {
         T: Send + 'static,
         J: FnOnce(&Path) -> Result<T> + Send + 'static,
     {
+        let place = Place::take(path)?;
         let (sender, receiver) = sync_channel(1);
         let asked = path.to_owned();
         let thread = Builder::new()
             .name("nsprobe-open".to_owned())
             .spawn(move || {
-                let answer = job(&asked);
+                let answer = apart(|| job(&asked));
+                let answer = answer.unwrap_or_else(|error| {
+                    let why = format!("its process failed: {error}");
+                    Err(helper_failed(&asked, why))
+                });
+                drop(place);
                 // No caller waits after the limit; the file is closed then.
                 let _ = sender.send(answer);
             })
@@ -211,6 +240,27 @@ impl Opener {
             }),
             Err(RecvTimeoutError::Disconnected) => Err(helper_failed(path, panic_message(thread))),
         }
+    }
+}
+
+/// One of the threads that there may be at a time; given back with the value.
+struct Place;
+
+impl Place {
+    fn take(path: &Path) -> Result<Place> {
+        let place = Place;
+        match UNDER_WAY.fetch_add(1, Ordering::Relaxed) {
+            0..BEHIND_MAX => Ok(place),
+            _ => Err(Error::TooManyWait {
+                path: path.to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -232,9 +282,42 @@ fn wait<T>(receiver: &Receiver<T>, limit: Duration) -> std::result::Result<T, Re
         let piece = left.min(PIECE);
         left -= piece;
         match receiver.recv_timeout(piece) {
-            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {
+                if IS_HURRIED.load(Ordering::Relaxed) {
+                    left = left.min(HURRIED);
+                }
+            }
             answer => return answer,
         }
+    }
+}
+
+/// Runs `job` in a process that has this thread's memory and descriptors while the thread waits.
+#[expect(
+    unsafe_code,
+    reason = "nobody else makes a process that can be left behind"
+)]
+fn apart<T>(job: impl FnOnce() -> T) -> io::Result<T> {
+    // It must not be ended by what ends us, but with us.
+    SigSet::all().thread_block()?;
+    let mut stack = vec![0; STACK_BYTES];
+    let (mut job, mut answer) = (Some(job), None);
+    let run = Box::new(|| {
+        let _ = set_pdeathsig(Signal::SIGKILL);
+        let job = job.take();
+        answer = job.map(|job| catch_unwind(AssertUnwindSafe(job)));
+        0
+    });
+    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK | CloneFlags::CLONE_FILES;
+    // SAFETY: By CLONE_VFORK this thread does not run until the process has ended, or we have: what
+    // is the thread's alone, as thread-local memory, is the process's meanwhile. The stack is
+    // another one, and as all memory it stays as long as the process.
+    let process = unsafe { clone(run, &mut stack, flags, None) }?;
+    let _ = waitpid(process, Some(WaitPidFlag::__WALL));
+    match answer {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(panic)) => resume_unwind(panic),
+        None => Err(io::Error::other("it was killed")),
     }
 }
 
@@ -387,6 +470,41 @@ mod tests {
         };
         assert_eq!(why, "on purpose");
         assert!(opener.open_here(path).is_ok());
+    }
+
+    #[test]
+    fn threads_that_wait_for_ever_are_few() {
+        const ALONE: &str = "NSPROBE_WAITS_ALONE";
+        const NAME: &str = "namespace::tests::threads_that_wait_for_ever_are_few";
+        if env::var_os(ALONE).is_none() {
+            // In a process of its own: other tests open files meanwhile.
+            let mut alone = Command::new(env::current_exe().expect("/proc"));
+            let ended = alone.args(["--exact", NAME]).env(ALONE, "1").status();
+            assert!(ended.expect("it runs here, too").success());
+            return;
+        }
+        let path = Path::new("/proc/self/exe");
+        let limit = Duration::from_millis(1);
+        let (answers, waits) = (0..BEHIND_MAX)
+            .map(|_| sync_channel::<()>(1))
+            .unzip::<_, _, Vec<_>, Vec<_>>();
+        for wait in waits {
+            let behind = Opener { limit }.run(path, move |_| {
+                let _ = wait.recv();
+                Ok(())
+            });
+            assert!(matches!(behind, Err(Error::TimedOut { .. })), "{behind:?}");
+        }
+        let refused = open_here(path);
+        assert!(
+            matches!(refused, Err(Error::TooManyWait { .. })),
+            "{refused:?}"
+        );
+        drop(answers);
+        while UNDER_WAY.load(Ordering::Relaxed) > 0 {
+            thread::sleep(limit);
+        }
+        assert!(open_here(path).is_ok());
     }
 
     /// A thread in a mount namespace that has another file where our program is here.

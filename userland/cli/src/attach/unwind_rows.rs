@@ -123,6 +123,7 @@ impl UnwindLoader {
     /// false; it is called repeatedly with the number of files that are missing.
     pub(crate) fn first(
         &self,
+        session: &Session,
         planned: &Planned,
         target: &Target,
         limit: Duration,
@@ -135,7 +136,7 @@ impl UnwindLoader {
                 queue.give(file, &path);
             }
         }
-        for (file, path) in mapped(planned, target) {
+        for (file, path) in mapped(session, planned, target) {
             queue.give(file, &path);
         }
         queue.left.wait(limit, goes_on);
@@ -294,7 +295,7 @@ fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
 }
 
 /// The code mapped by processes that may be hit first, each file once.
-fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
+fn mapped(session: &Session, planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     let pids = match target {
         Target::Command(_) => Ok(Vec::new()),
         Target::Process(process) => Ok(vec![process.pid()]),
@@ -327,8 +328,8 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
             if files.len() == FIRST_FILES_MAX {
                 return files;
             }
-            let file = File::open(mapped::link(pid, &mapping));
-            files.extend(file.ok().map(|file| (file, mapping.path)));
+            let file = mapped::open(session, pid, &mapping);
+            files.extend(file.map(|file| (file, mapping.path)));
         }
     }
     files

@@ -22,7 +22,7 @@ use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
 use nsprobe_containers::{
-    all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId,
+    all_processes, open_in, Containers, Error, Execs, OpenedFile, PidSpace, Process, RootId,
 };
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_symbolize::glob_fits;
@@ -238,7 +238,7 @@ impl<'a> ContainerWatcher<'a> {
         if are_there {
             self.by_library(&process, &mut files);
         }
-        self.by_build_id(&process, &mut files);
+        self.by_build_id(session, &process, &mut files);
         self.plan(session, process, files)
     }
 
@@ -277,8 +277,15 @@ impl<'a> ContainerWatcher<'a> {
                     None => continue,
                 },
             };
-            // Not every container has it.
-            files.extend(opened.ok().map(|opened| (spec, opened)));
+            match opened {
+                Ok(opened) => files.push((spec, opened)),
+                Err(error @ (Error::TimedOut { .. } | Error::TooManyWait { .. })) => {
+                    let pid = process.pid();
+                    self.options.note(&format!("process {pid}: {error}"));
+                }
+                // Not every container has it.
+                Err(_) => {}
+            }
         }
     }
 
@@ -295,7 +302,12 @@ impl<'a> ContainerWatcher<'a> {
     }
 
     /// Files that a process has mapped with the build-id of a probed file.
-    fn by_build_id(&mut self, process: &Process, files: &mut Vec<(usize, OpenedFile)>) {
+    fn by_build_id(
+        &mut self,
+        session: &Session,
+        process: &Process,
+        files: &mut Vec<(usize, OpenedFile)>,
+    ) {
         let Ok(mappings) = process.mappings() else {
             return;
         };
@@ -309,7 +321,7 @@ impl<'a> ContainerWatcher<'a> {
             {
                 continue;
             }
-            let Ok(file) = File::open(mapped::link(process.pid(), &mapping)) else {
+            let Some(file) = mapped::open(session, process.pid(), &mapping) else {
                 continue;
             };
             let Some(id) = build_id::of(&file) else {

@@ -237,12 +237,10 @@ impl Looked<'_> {
         if self.is_one_of(iter::once(file), mapping) {
             return Some(false);
         }
-        let link = self.link(mapping);
-        let is_file = std::fs::metadata(&link).ok()?.is_file();
-        if !is_file || self.is_one_of(planned.probed(), mapping) {
+        if self.is_one_of(planned.probed(), mapping) {
             return None;
         }
-        let other = build_id::of(&File::open(&link).ok()?)?;
+        let other = build_id::of(&self.mapped.open_linked(self.process.pid(), mapping)?)?;
         let same = file.build_id.as_ref() == Some(&other);
         same.then_some(true)
     }
