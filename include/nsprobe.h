@@ -296,7 +296,10 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_PARTIAL (1ULL << 21)
 
-/* nsprobe_info.features: NSPROBE_PROBE_MAY_HANG and NSPROBE_OBJECT_DROP. */
+/*
+ * nsprobe_info.features: NSPROBE_PROBE_MAY_HANG, NSPROBE_OBJECT_DROP and
+ * NSPROBE_DETACH_ALL.
+ */
 #define NSPROBE_FEATURE_REMOTE (1ULL << 22)
 
 /* Smallest ring of one CPU, in bytes. */

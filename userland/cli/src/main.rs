@@ -9,6 +9,8 @@
 //! | 0 | done; also when the reader of our output went away |
 //! | 1 | it could not be done, or the traced command failed |
 //! | 2 | the command line makes no sense |
+//! | 128 and a signal's number, as shells say | a second signal ended it, or the first one when \
+//! nothing else did |
 
 mod args;
 mod attach;
@@ -17,6 +19,7 @@ mod hits;
 mod names;
 mod output;
 mod recording;
+mod signals;
 mod tasks;
 
 use anyhow::Context;

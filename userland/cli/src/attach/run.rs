@@ -20,6 +20,7 @@ use crate::hits::label::ProbeLabel;
 use crate::names::load_queue::LoadQueue;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
+use crate::signals::{self, Asked};
 use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};
@@ -165,6 +166,9 @@ impl<'a> Run<'a> {
         let stopped = start(target)?;
         raise_file_limit();
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
+        let detacher = session.detacher()?;
+        // Not even a thread of ours that cannot be killed keeps breakpoints, then.
+        signals::at_forced_end(move || drop(detacher.detach_all()));
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
         let filter = wanted.options.tasks.narrow(filter)?;
         if let Some(filter) = filter {
@@ -193,7 +197,7 @@ impl<'a> Run<'a> {
         if let Some(rows) = &rows {
             let limit = UnwindLoader::patience(target, wanted.options);
             let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
-            rows.first(&planned, target, limit, |left| {
+            rows.first(&session, &planned, target, limit, |left| {
                 let left = counted(left, "file");
                 progress.show(since, || format!("compiling unwind rows of {left}…"));
                 !events.is_interrupted()
@@ -261,7 +265,7 @@ impl<'a> Run<'a> {
                 .events
                 .wait(&self.session, target, new_containers, wait)?
             {
-                Event::Signal { signal, by_process } => {
+                Event::Signal(Asked { signal, by_process }) => {
                     if self.command.is_none() || grace.is_some() {
                         break format!("interrupted by {signal}");
                     }
@@ -368,7 +372,7 @@ impl<'a> Run<'a> {
     /// Detaches all probes: from here on nothing changes.
     pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
-        self.session.detach(&ids)?;
+        signals::patiently(|| self.session.detach(&ids))?;
         // Those that follow look at what comes.
         if self.new_containers.is_none() {
             self.note_replaced();

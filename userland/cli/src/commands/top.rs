@@ -12,10 +12,12 @@ mod terminal;
 
 use crate::args::TopPlan;
 use crate::output::columns;
+use crate::signals::Signals;
 use crate::tasks::{Clocks, Dump, LivePlaces, Scope, Source};
 use anyhow::Context;
 use interval::{Interval, Meter, Wanted};
 use libnsprobe::Reader;
+use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_tasks::{Limits, Tasks};
 use rows::Choice;
@@ -23,7 +25,7 @@ use screen::{KeyOutcome, Screen};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use terminal::{Input, Signals, Terminal};
+use terminal::{Input, Terminal};
 
 /// Records are taken out of the rings at least so often.
 const DRAIN: Duration = Duration::from_millis(100);
@@ -45,7 +47,7 @@ pub(crate) fn run(plan: &TopPlan) -> anyhow::Result<ExitCode> {
         all: plan.processes,
         ..Choice::default()
     };
-    let signals = Signals::new()?;
+    let signals = Signals::new(&[Signal::SIGQUIT], 1)?;
     match is_screen {
         true => interactive(plan, &mut view, &signals, choice)?,
         false => printed(plan, &mut view, &signals, &choice)?,

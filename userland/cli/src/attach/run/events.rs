@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events that a trace waits for: records, signals, the end of its target.
 
+use crate::signals::{Asked, Signals};
 use libnsprobe::Session;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nsprobe_containers::Process;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,11 +17,7 @@ pub(super) enum Event {
     /// The time is over, or new containers may have appeared.
     Nothing,
     /// A signal that asks us to end.
-    Signal {
-        signal: Signal,
-        /// Whether a process sent it, rather than the terminal.
-        by_process: bool,
-    },
+    Signal(Asked),
     /// The process that the trace lives for is gone.
     TargetEnded,
     /// The reader of our output is gone, as `head` does.
@@ -31,20 +26,16 @@ pub(super) enum Event {
 
 /// Signals, and the command's end.
 pub(super) struct Events {
-    signals: SignalFd,
+    signals: Signals,
     command: Option<Process>,
 }
 
 impl Events {
     /// From now on signals are events; `command` is the pid of the command.
     pub(super) fn new(command: Option<u32>) -> anyhow::Result<Events> {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            set.add(signal);
-        }
-        set.thread_block()?;
         Ok(Events {
-            signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            // The first one is for the command.
+            signals: Signals::new(&[], if command.is_some() { 2 } else { 1 })?,
             command: command.map(Process::open).transpose()?,
         })
     }
@@ -76,8 +67,8 @@ impl Events {
         };
         let is_ready = |index: usize| fds.get(index).is_some_and(|fd| fd.any() == Some(true));
         if is_ready(0) {
-            if let Some(event) = self.signal()? {
-                return Ok(event);
+            if let Some(asked) = self.signals.next() {
+                return Ok(Event::Signal(asked));
             }
         }
         Ok(
@@ -98,16 +89,5 @@ impl Events {
             Err(_) => return false,
         };
         signals.any() == Some(true)
-    }
-
-    fn signal(&self) -> anyhow::Result<Option<Event>> {
-        let Some(info) = self.signals.read_signal()? else {
-            return Ok(None);
-        };
-        Ok(Some(Event::Signal {
-            signal: Signal::try_from(info.ssi_signo as i32)?,
-            // SI_KERNEL (the terminal) is positive, SI_USER and SI_QUEUE are not.
-            by_process: info.ssi_code <= 0,
-        }))
     }
 }
