@@ -17,6 +17,7 @@ mod debug_files;
 mod debugger;
 mod figures;
 mod fresh;
+mod fuse;
 mod group;
 mod growth;
 mod held;

@@ -63,6 +63,7 @@ mod machine;
 mod mappings;
 mod mounted_files;
 mod moved_text;
+mod mute_server;
 mod names_after_exit;
 mod names_debuginfod;
 mod names_files;

@@ -53,7 +53,7 @@ fn done(program: &str, words: &[&str]) -> String {
 }
 
 /// What is mounted there, until this is dropped.
-struct Mounted(PathBuf);
+pub(super) struct Mounted(pub(super) PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
