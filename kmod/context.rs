@@ -20,6 +20,7 @@ use crate::{
     },
     sys::{
         self,
+        bottom_half::BottomHalves,
         memory::GFP_REQUEST,
         rcu_slot::RcuSlot,
         task::Current,
@@ -58,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) stacks: SetOnce<StackTable>,
     /// Set once a probe's stacks may be deferred.
     pub(crate) late: SetOnce<Arc<Slots<Context>>>,
+    /// Set once samples copy stacks: those of tasks in the kernel, which are sampled in an interrupt.
+    pub(crate) interrupted: SetOnce<BottomHalves<Context>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
@@ -81,6 +84,7 @@ impl Context {
                 raw_stacks: SetOnce::new(),
                 stacks: SetOnce::new(),
                 late: SetOnce::new(),
+                interrupted: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),
             GFP_REQUEST,

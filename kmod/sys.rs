@@ -3,6 +3,7 @@
 //! thing of the kernel once and promises memory safety to the safe modules:
 //!
 //! - [`any_task`]: a task that need not be the current one;
+//! - [`bottom_half`]: jobs that an interrupt leaves until interrupts are on again;
 //! - [`cgroup`]: control groups, held;
 //! - [`file_ref`]: files and root directories of processes, held after those have ended;
 //! - [`fops`]: the device node and its file operations, with an owner;
@@ -40,6 +41,7 @@
 //! as strong as their LKMM namesakes.
 
 pub(crate) mod any_task;
+pub(crate) mod bottom_half;
 pub(crate) mod cgroup;
 pub(crate) mod file_ref;
 pub(crate) mod fops;
@@ -96,10 +98,10 @@ pub(crate) fn wait_for_rcu() {
     unsafe { bindings::synchronize_rcu() };
 }
 
-/// Whether this is hard interrupt context.
+/// Whether this is no task context, but an interrupt or a softirq.
 pub(crate) fn in_interrupt() -> bool {
     // SAFETY: No preconditions.
-    unsafe { helpers::nsprobe_in_hardirq() }
+    unsafe { helpers::nsprobe_in_interrupt() }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds. Any context.

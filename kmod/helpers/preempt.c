@@ -7,7 +7,7 @@ bool nsprobe_in_nmi(void)
 	return in_nmi();
 }
 
-bool nsprobe_in_hardirq(void)
+bool nsprobe_in_interrupt(void)
 {
-	return in_hardirq();
+	return !in_task();
 }

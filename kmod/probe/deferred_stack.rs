@@ -3,7 +3,8 @@
 //!
 //! On its way back to user space the task fetches the page and captures the stack: above the place
 //! of the hit the stack is still as it was. Meanwhile an emulated probed instruction writes below
-//! that place, if anywhere.
+//! that place, if anywhere. Or the stack has to be copied, and interrupts are off: it is copied at
+//! their end.
 
 use crate::{
     common::record::{body_of, LateStack, StackEnd, KIND_LATE_STACK},
@@ -16,6 +17,7 @@ use crate::{
     },
     sys::{
         self,
+        bottom_half::BottomHalf,
         rcu_slot::Reading,
         regs::RegisterFile,
         task_work::TaskWork,
@@ -49,9 +51,34 @@ impl TaskWork for Context {
     fn run(&self, job: &DeferredStack) {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
+        self.append_late(job, &stack, end, pages);
+    }
+}
+
+/// The stack of a task that was sampled in the kernel, which is copied for user space: with
+/// interrupts off that would take too long.
+impl BottomHalf for Context {
+    type Job = DeferredStack;
+
+    fn run_interrupted(&self, job: &DeferredStack) {
+        let mut stack = Stack::new();
+        let end = self.capture_now(&mut stack, job);
+        self.append_late(job, &stack, end, 0);
+    }
+
+    fn miss_interrupted(&self, job: &DeferredStack) {
+        if let Some(here) = job.counters.here(job.owner.cpu) {
+            here.stack_cut();
+        }
+    }
+}
+
+impl Context {
+    /// Appends the record of a stack that was captured late, and completes it by a copy.
+    fn append_late(&self, job: &DeferredStack, stack: &Stack, end: StackEnd, pages: u8) {
         let now_ns = sys::now_ns();
-        let end = self.copy_if_left(&stack, end, &job.owner, now_ns);
-        let frames = Frames::of(&stack, end);
+        let end = self.copy_if_left(stack, end, &job.owner, now_ns);
+        let frames = Frames::of(stack, end);
         let record = LateStack {
             time_ns: now_ns,
             hit_ns: job.owner.hit_ns,
@@ -72,9 +99,7 @@ impl TaskWork for Context {
             }
         }
     }
-}
 
-impl Context {
     /// Captures as much of the stack as is present.
     fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();

@@ -151,9 +151,7 @@ impl Probe {
         end: StackEnd,
         (value, key): (u64, &[u64]),
     ) -> bool {
-        let may_wait = |at| self.may_wait_for(hit, at);
-        let is_copied = stack.rest().is_some() && !matches!(hit.origin, Origin::Kernel(_));
-        if !is_copied && !stack.missed().is_some_and(may_wait) {
+        if stack.rest().is_none() && !stack.missed().is_some_and(|at| self.may_wait_for(hit, at)) {
             return false;
         }
         let mut fields = Words::<{ KEY_WORDS_MAX + 1 }>::new();
@@ -171,14 +169,23 @@ impl Probe {
         mut end: StackEnd,
         tail: &Tail<'_>,
     ) -> bool {
-        end = self
-            .context
-            .copy_if_left(stack, end, &self.owner(hit), hit.now_ns);
+        let in_kernel = matches!(hit.origin, Origin::Kernel(_));
+        let interrupted = match (&stack.rest(), self.context.interrupted.as_ref()) {
+            (Some(_), Some(interrupted)) if in_kernel => interrupted.take(),
+            _ => None,
+        };
+        end = match in_kernel {
+            // A copy would keep interrupts off for long.
+            true => end.if_left(),
+            false => self
+                .context
+                .copy_if_left(stack, end, &self.owner(hit), hit.now_ns),
+        };
         let reservation = match stack.missed() {
             Some(address) => self.reservation(hit, address),
             None => None,
         };
-        if reservation.is_some() {
+        if reservation.is_some() || interrupted.is_some() {
             end = StackEnd::Late;
         }
         let frames = Frames::of(stack, end);
@@ -186,16 +193,19 @@ impl Probe {
         if recorded && end.is_cut() {
             hit.here.stack_cut();
         }
+        let job = || DeferredStack {
+            regs: hit.regs.copy(),
+            request: self.request(hit),
+            owner: self.owner(hit),
+            counters: self.counters.clone(),
+        };
         if let (Some(reservation), true) = (reservation, recorded) {
-            let job = DeferredStack {
-                regs: hit.regs.copy(),
-                request: self.request(hit),
-                owner: self.owner(hit),
-                counters: self.counters.clone(),
-            };
-            if !reservation.queue(self.context.clone(), job) {
+            if !reservation.queue(self.context.clone(), job()) {
                 hit.here.stack_cut();
             }
+        }
+        if let (Some(reservation), true) = (interrupted, recorded) {
+            reservation.leave(self.context.clone(), job());
         }
         recorded
     }

@@ -54,6 +54,14 @@ impl Samples {
         sys::wait_for_rcu();
     }
 
+    /// Waits for stacks that interrupts have left. Task context, when none is left any more: no
+    /// event of the sampler comes.
+    pub(crate) fn flush(&self) {
+        if let Some(interrupted) = self.probe.context.interrupted.as_ref() {
+            interrupted.flush();
+        }
+    }
+
     /// Takes a sample; RCU is locked, as `regs` is valid only under it.
     fn take(&self, due: &Due, regs: &Regs<'_>, origin: Origin) {
         let here = self.probe.counters.here(due.cpu);

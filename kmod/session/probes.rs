@@ -99,6 +99,7 @@ impl Sampling {
     fn end(self) {
         drop(self.sampler);
         self.samples.end();
+        self.samples.flush();
         PROBES.fetch_sub(1, Relaxed);
     }
 }

@@ -20,7 +20,6 @@ use crate::{
         StackRequest,
     },
     sys::{
-        self,
         rcu_slot::Reading,
         regs::RegisterFile,
         user_mem::NoFaults, //
@@ -115,12 +114,10 @@ impl Context {
         }
     }
 
-    /// Returns false if nothing was copied: there is no room, or the task was interrupted in the
-    /// kernel, where a copy would keep the CPU for long.
     #[cold]
     #[inline(never)]
     fn copy_rest(&self, owner: &StackOwner, at: Registers, now_ns: u64) -> bool {
-        let Some(raw_stacks) = self.raw_stacks.as_ref().filter(|_| !sys::in_interrupt()) else {
+        let Some(raw_stacks) = self.raw_stacks.as_ref() else {
             return false;
         };
         let request = CopyRequest {

@@ -133,8 +133,8 @@ extern "C" {
     pub(super) fn nsprobe_in_user(regs: *mut pt_regs) -> bool;
     /// `in_nmi()`.
     pub(super) fn nsprobe_in_nmi() -> bool;
-    /// `in_hardirq()`.
-    pub(super) fn nsprobe_in_hardirq() -> bool;
+    /// `!in_task()`.
+    pub(super) fn nsprobe_in_interrupt() -> bool;
     /// `task_pt_regs()` of the current task, which must not be a kernel thread.
     pub(super) fn nsprobe_user_regs() -> *mut pt_regs;
 }

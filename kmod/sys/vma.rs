@@ -4,7 +4,7 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{file_ref::HeldFile, helpers, task::Mm};
+use super::{file_ref::HeldFile, helpers, in_interrupt, task::Mm};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
@@ -229,12 +229,13 @@ impl Layout {
     }
 }
 
-/// Most mappings that [`each_code`] looks at.
+/// Most mappings that [`each_code`] looks at, and in a softirq, which no task can preempt.
 const EACH_MAX: usize = 4096;
+const EACH_MAX_IN_SOFTIRQ: usize = 256;
 
 /// Passes each executable mapping of the current task to `look`, by rising address, until that
 /// returns false. Returns the number of mappings that it looked at, and false if there may be more:
-/// there are too many, or they are being changed. Not in an interrupt: it takes long.
+/// there are too many, or they are being changed. Not with interrupts off: it takes long.
 pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> (usize, bool) {
     let current = kernel::current!();
     let Some(mm) = current.mm() else {
@@ -244,7 +245,11 @@ pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> (usize, bo
         return (0, false);
     };
     let mut address = 0;
-    for count in 0..EACH_MAX {
+    let most = match in_interrupt() {
+        true => EACH_MAX_IN_SOFTIRQ,
+        false => EACH_MAX,
+    };
+    for count in 0..most {
         // SAFETY: The mmap lock is held for reading; what is found is valid as long as
         // that is, and `mapping` does not outlive the guard.
         let mapping = unsafe {
@@ -258,5 +263,5 @@ pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> (usize, bo
             return (count, false);
         }
     }
-    (EACH_MAX, false)
+    (most, false)
 }

@@ -16,6 +16,7 @@ use crate::{
             PROBE_FREEZES,
             PROBE_LATE,
             PROBE_RETURN_ONLY,
+            PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
             SINK_COUNT,
@@ -45,6 +46,7 @@ use crate::{
         stack_table::StackTable, //
     },
     sys::{
+        bottom_half::BottomHalves,
         memory::GFP_REQUEST,
         task_work::Slots,
         tracepoint::Listener,
@@ -130,7 +132,7 @@ impl Probes {
         if role != Role::Whole {
             self.follow_calls(context)?;
         }
-        prepare_stacks(context, request.flags)?;
+        prepare_stacks(context, request.flags, request.kind == PROBE_SAMPLE)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
         let is_counted = matches!(sink, Sink::Count) && request.flags & PROBE_FREEZES == 0;
@@ -218,12 +220,15 @@ fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) ->
 }
 
 /// Allocates what the stacks of a probe with these flags need.
-fn prepare_stacks(context: &Context, flags: u32) -> Result {
+fn prepare_stacks(context: &Context, flags: u32, is_sample: bool) -> Result {
     if flags & PROBE_STACK != 0 && context.mappings.as_ref().is_none() {
         context.mappings.populate(MappingCache::new()?);
     }
     if flags & PROBE_COPIES != 0 && context.raw_stacks.as_ref().is_none() {
         context.raw_stacks.populate(RawStacks::new()?);
+    }
+    if is_sample && flags & PROBE_COPIES != 0 && context.interrupted.as_ref().is_none() {
+        context.interrupted.populate(BottomHalves::new()?);
     }
     if flags & PROBE_STACK_IDS != 0 && context.stacks.as_ref().is_none() {
         context.stacks.populate(StackTable::new()?);

@@ -280,7 +280,7 @@ fn a_hostile_program_costs_a_sample_little() {
     let calls = counters.map(|counter| counter.count());
     println!("{calls:?} in {} samples", records.hits.len());
     let most = records.hits.len() as u64;
-    assert!(calls[0] < 100 * most && calls[1] < 200 * most, "{calls:?}");
+    assert!(calls[0] < 100 * most && calls[1] < 400 * most, "{calls:?}");
     assert!(are_there);
     let whole = records.hits.iter().filter(|(hit, frames)| {
         hit.pid == neighbour.0.id()
