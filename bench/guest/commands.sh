@@ -16,12 +16,12 @@ ROWS='count record stack hist predicate filter'
 command_of() { # peer row
     all="'$UNDER:begins_with_*'"
     case $1-$2 in
-    nsprobe-count) echo "exec nsprobe count $all" ;;
-    nsprobe-record) echo "exec nsprobe trace $all" ;;
-    nsprobe-stack) echo "exec nsprobe trace --stack --frame-pointers $all" ;;
-    nsprobe-hist) echo "exec nsprobe hist $all" ;;
-    nsprobe-predicate) echo "exec nsprobe count '$UNDER:begins_with_* if arg1 == 1'" ;;
-    nsprobe-filter) echo "exec nsprobe count -p \$OTHER $all" ;;
+    nsprobe-count) echo "exec nsprobe count --fast-nops $all" ;;
+    nsprobe-record) echo "exec nsprobe trace --fast-nops $all" ;;
+    nsprobe-stack) echo "exec nsprobe trace --fast-nops --stack --frame-pointers $all" ;;
+    nsprobe-hist) echo "exec nsprobe hist --fast-nops $all" ;;
+    nsprobe-predicate) echo "exec nsprobe count --fast-nops '$UNDER:begins_with_* if arg1 == 1'" ;;
+    nsprobe-filter) echo "exec nsprobe count --fast-nops -p \$OTHER $all" ;;
     nsprobe-exact-count) echo "exec nsprobe count --exact $all" ;;
     nsprobe-uretprobe-hist) echo "exec nsprobe hist --return uretprobe --force $all" ;;
     nsprobe-exact-record) echo "exec nsprobe trace --exact $all" ;;

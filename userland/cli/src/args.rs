@@ -171,6 +171,7 @@ impl VerifyArguments {
             max_probes: self.max_probes as usize,
             inlined: false,
             exact: false,
+            fast_nops: false,
             limits: Limits::default(),
             returns: Returns::Auto,
             force: false,

@@ -9,6 +9,9 @@
 //! with `endbr64`, which is one of the last. So a probe of a function goes to the
 //! first cheap instruction that is passed exactly once for each entry, and before
 //! which nothing has changed that the probe looks at.
+//!
+//! The kernel does not adapt its call when a program moves the code by `mremap`: the program dies.
+//! So a ten-byte nop is probed only where the user insists, and passed over elsewhere.
 
 mod exits;
 mod flow;
@@ -92,31 +95,59 @@ pub fn cost(bytes: &[u8], address: u64) -> Option<Cost> {
     cost_of(&instruction, bytes)
 }
 
-/// Where the breakpoint of a probe of a function's entry goes.
-pub fn place(function: &Function<'_>, needs: Needs) -> Option<Placement> {
+/// Bytes of a function in front of its first instruction that is no ten-byte nop which is passed
+/// once for each entry.
+pub fn behind_nop(function: &Function<'_>) -> usize {
+    let length = match cost(function.bytes, function.address) {
+        Some(Cost::Call) => 10,
+        _ => return 0,
+    };
+    match Flow::of(function).is_some_and(|flow| flow.is_straight_to(length)) {
+        true => length,
+        false => 0,
+    }
+}
+
+/// Where the breakpoint of a probe of a function's entry goes; on a ten-byte nop with `fast_nops`
+/// alone, or where no other place will do.
+pub fn place(function: &Function<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
     let first = Placement {
         offset: 0,
         cost: cost(function.bytes, function.address)?,
     };
-    if first.cost != Cost::Stepped || needs.rip || function.bytes.len() > FUNCTION_BYTES_MAX {
+    let is_large = function.bytes.len() > FUNCTION_BYTES_MAX;
+    if is_cheap(first.cost, fast_nops) || needs.rip || is_large {
         return Some(first);
     }
-    let found = cheaper(function, needs);
+    let behind = || {
+        let offset = Some(behind_nop(function)).filter(|offset| *offset != 0)?;
+        let cost = cost(function.bytes.get(offset..)?, function.address)?;
+        Some(Placement { offset, cost })
+    };
+    let found = cheaper(function, needs, fast_nops);
     let passed_once = |placement: &Placement| {
         Flow::of(function).is_some_and(|flow| flow.is_straight_to(placement.offset))
     };
-    Some(found.filter(passed_once).unwrap_or(first))
+    Some(found.filter(passed_once).or_else(behind).unwrap_or(first))
+}
+
+fn is_cheap(cost: Cost, fast_nops: bool) -> bool {
+    match cost {
+        Cost::Call => fast_nops,
+        Cost::Emulated => true,
+        Cost::Stepped => false,
+    }
 }
 
 /// The first cheap instruction behind harmless ones.
-fn cheaper(function: &Function<'_>, needs: Needs) -> Option<Placement> {
+fn cheaper(function: &Function<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
     let mut info = InstructionInfoFactory::new();
     let mut offset = 0;
     for _ in 0..SKIPPED_MAX {
         let rest = function.bytes.get(offset..)?;
         let instruction = decode(rest, function.address.wrapping_add(offset as u64))?;
         let cost = cost_of(&instruction, rest)?;
-        if cost != Cost::Stepped {
+        if is_cheap(cost, fast_nops) {
             return Some(Placement { offset, cost });
         }
         if !is_harmless(&instruction, needs, &mut info) {

@@ -283,10 +283,31 @@ impl<'a> Searched<'a> {
     }
 
     /// Where the breakpoint of a probe of a function's beginning goes.
-    pub(crate) fn breakpoint(&self, spot: &Spot, compiled: &Compiled) -> FileOffset {
-        let placement = self.with_code(spot, |whole| breakpoint::place(whole, needs(compiled)));
+    pub(crate) fn breakpoint(
+        &self,
+        spot: &Spot,
+        compiled: &Compiled,
+        fast_nops: bool,
+    ) -> FileOffset {
+        let placement = self.with_code(spot, |whole| {
+            breakpoint::place(whole, needs(compiled), fast_nops)
+        });
         let placement = placement.ok().flatten();
-        let further = placement.map_or(0, |placement| placement.offset as u64);
+        self.further(
+            spot,
+            placement.map_or(0, |placement| placement.offset as u64),
+        )
+    }
+
+    /// Where the breakpoint of a probe goes that changes something at a function's beginning: behind
+    /// a ten-byte nop.
+    pub(crate) fn behind_nop(&self, spot: &Spot) -> FileOffset {
+        let behind = self.with_code(spot, breakpoint::behind_nop);
+        self.further(spot, behind.unwrap_or(0) as u64)
+    }
+
+    /// The place so far behind a spot, if it is in no other function.
+    fn further(&self, spot: &Spot, further: u64) -> FileOffset {
         let is_alone = further == 0 || self.is_one_function(spot, further);
         match is_alone {
             true => FileOffset(spot.offset.0.saturating_add(further)),

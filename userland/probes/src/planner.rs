@@ -298,11 +298,15 @@ impl Planner<'_> {
             Ok(exits) => exits,
             Err(why) => return Ok(Err(why)),
         };
-        let breakpoint =
-            match spot.at_function && !probe_query.exact && probe_query.changes.is_empty() {
-                true => place.breakpoint(&spot, &compiled),
-                false => spot.offset,
-            };
+        let fast_nops = probe_query.fast_nops;
+        let breakpoint = match (
+            spot.at_function && !probe_query.exact,
+            &probe_query.changes[..],
+        ) {
+            (true, []) => place.breakpoint(&spot, &compiled, fast_nops),
+            (true, _) if !fast_nops => place.behind_nop(&spot),
+            _ => spot.offset,
+        };
         if exits
             .iter()
             .any(|exits| exits.handed_on.contains(&spot.offset))

@@ -23,6 +23,8 @@ pub struct ProbeQuery {
     pub inlined: bool,
     /// Breakpoints go to the very beginning of functions.
     pub exact: bool,
+    /// Breakpoints may go to ten-byte nops, which the kernel turns into calls.
+    pub fast_nops: bool,
     /// What is changed at each hit.
     pub changes: Vec<Assignment>,
     /// Returns are seen by return probes of the kernel's, which replace return addresses, and not

@@ -39,6 +39,7 @@ pub(crate) fn probe_query(text: &str) -> ProbeQuery {
         max_probes: 1000,
         inlined: false,
         exact: false,
+        fast_nops: false,
         changes: Vec::new(),
         return_probes: false,
         force: false,

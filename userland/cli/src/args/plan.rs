@@ -123,6 +123,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) max_probes: usize,
     pub(crate) inlined: bool,
     pub(crate) exact: bool,
+    /// Whether breakpoints may go to ten-byte nops.
+    pub(crate) fast_nops: bool,
     /// How many of the hits are wanted.
     pub(crate) limits: Limits,
     /// How returns are seen.

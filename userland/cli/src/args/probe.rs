@@ -136,6 +136,9 @@ pub(super) struct RunArguments {
     /// probe reads is unchanged.
     #[arg(long, help_heading = PROBES, hide_short_help = true)]
     exact: bool,
+    /// Probe ten-byte nops, which the kernel makes calls: fast, but a program that moves such code dies
+    #[arg(long, help_heading = PROBES, hide_short_help = true)]
+    fast_nops: bool,
     /// How to see a function's return
     #[arg(
         long = "return",
@@ -293,6 +296,7 @@ impl RunArguments {
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
             exact: self.exact,
+            fast_nops: self.fast_nops,
             returns: self.returns,
             force: self.force,
             ..self.target.plan()?
@@ -320,6 +324,7 @@ impl TargetArguments {
             max_probes: 0,
             inlined: false,
             exact: false,
+            fast_nops: false,
             limits: Limits::default(),
             returns: Returns::default(),
             force: false,

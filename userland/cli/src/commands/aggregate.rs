@@ -68,6 +68,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         max_probes: options.max_probes,
         inlined: options.inlined,
         exact: options.exact,
+        fast_nops: options.fast_nops,
         changes: &[],
         returns: options.returns,
         force: options.force,

@@ -62,6 +62,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         max_probes: options.max_probes,
         inlined: false,
         exact: false,
+        fast_nops: false,
         changes: &[],
         returns: options.returns,
         force: false,

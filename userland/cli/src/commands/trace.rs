@@ -98,6 +98,7 @@ pub(crate) fn compile_options<'a>(
         max_probes: options.max_probes,
         inlined: options.inlined,
         exact: options.exact,
+        fast_nops: options.fast_nops,
         changes: &plan.changes,
         returns: options.returns,
         force: options.force,

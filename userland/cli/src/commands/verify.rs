@@ -42,6 +42,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         max_probes: options.max_probes,
         inlined: options.inlined,
         exact: options.exact,
+        fast_nops: options.fast_nops,
         changes: &[],
         returns: options.returns,
         force: options.force,

@@ -17,6 +17,7 @@ fn probe_query() -> ProbeQuery {
         max_probes: 2,
         inlined: false,
         exact: false,
+        fast_nops: false,
         changes: Vec::new(),
         return_probes: false,
         force: false,

@@ -16,7 +16,7 @@ fn placed_for(parts: &[&[u8]], needs: Needs) -> (usize, Cost) {
         bytes: &bytes,
         elsewhere: &[],
     };
-    let placement = place(&function, needs).expect("it can be decoded");
+    let placement = place(&function, needs, false).expect("it can be decoded");
     (placement.offset, placement.cost)
 }
 
@@ -63,7 +63,13 @@ fn the_mark_of_a_branch_target_is_passed_over() {
     let (push, ret) = ([0x55], [0xc3]);
     assert_eq!(placed(&[&ENDBR64, &push, &ret]), (4, Cost::Emulated));
     assert_eq!(placed(&[&push, &ret]), (0, Cost::Emulated));
-    assert_eq!(placed(&[&ENDBR64, &NOP10, &ret]), (4, Cost::Call));
+    assert_eq!(
+        placed(&[&ENDBR64, &NOP10, &push, &ret]),
+        (14, Cost::Emulated)
+    );
+    // A program that moves its text would die of a probe on the nop.
+    assert_eq!(placed(&[&NOP10, &push, &ret]), (10, Cost::Emulated));
+    assert_eq!(placed(&[&NOP10, &ret]), (10, Cost::Stepped));
     // Nothing cheap follows.
     assert_eq!(placed(&[&ENDBR64, &ret]), (0, Cost::Stepped));
 }
@@ -126,7 +132,7 @@ fn nothing_else_may_lead_to_the_place() {
         bytes: &bytes,
         elsewhere: &[(0x2000, cold)],
     };
-    assert_eq!(place(&function, Needs::default()).unwrap().offset, 0);
+    assert_eq!(place(&function, Needs::default(), false).unwrap().offset, 0);
 }
 
 #[test]
@@ -164,7 +170,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let function = Function { address: 0x1000, bytes: &bytes, elsewhere: &[] };
-        if let Some(found) = place(&function, Needs::default()) {
+        if let Some(found) = place(&function, Needs::default(), false) {
             prop_assert!(found.offset < bytes.len());
             prop_assert_eq!(boundary(&function, found.offset), Boundary::Instruction);
         }

@@ -29,6 +29,8 @@ pub(crate) struct CompileOptions<'a> {
     pub(crate) inlined: bool,
     /// Breakpoints go to the very beginning of functions.
     pub(crate) exact: bool,
+    /// Breakpoints may go to ten-byte nops, which the kernel turns into calls.
+    pub(crate) fast_nops: bool,
     /// Assignments made at each hit.
     pub(crate) changes: &'a [Assignment],
     /// How the kernel reports returns.
@@ -51,6 +53,7 @@ impl CompileOptions<'_> {
             max_probes: self.max_probes,
             inlined: self.inlined,
             exact: self.exact,
+            fast_nops: self.fast_nops,
             changes: self.changes.to_vec(),
             return_probes: self.returns == Returns::Uretprobe,
             force: self.force,
