@@ -45,7 +45,8 @@ const PATIENCE_LEAST: Duration = Duration::from_secs(2);
 pub(crate) struct Quarantine {
     files: HashMap<Vec<FileKey>, Death>,
     deaths: VecDeque<Instant>,
-    hangs: u32,
+    /// Children that timed out, and when the last one did.
+    hangs: Option<(u32, Instant)>,
 }
 
 impl Quarantine {
@@ -69,7 +70,7 @@ impl Quarantine {
     pub(crate) fn note_death(&mut self, death: Death) {
         let count = match death {
             Death::Hung(_) => {
-                self.hangs += 1;
+                self.hangs = Some((self.hangs_left() + 1, Instant::now()));
                 DEATHS_OF_A_HANG
             }
             _ => 1,
@@ -78,10 +79,19 @@ impl Quarantine {
             .extend(std::iter::repeat_n(Instant::now(), count));
     }
 
-    /// `limit`, halved after each child that timed out, so that many such files do not
+    /// Children that timed out: one is forgotten in each minute without another.
+    fn hangs_left(&self) -> u32 {
+        let Some((count, last)) = self.hangs else {
+            return 0;
+        };
+        let minutes = last.elapsed().as_secs() / LATELY.as_secs();
+        count.saturating_sub(u32::try_from(minutes).unwrap_or(u32::MAX))
+    }
+
+    /// `limit`, halved after each child that timed out lately, so that many such files do not
     /// stop a trace for long.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        let left = limit / 2u32.saturating_pow(self.hangs.min(16));
+        let left = limit / 2u32.saturating_pow(self.hangs_left().min(16));
         left.max(PATIENCE_LEAST.min(limit))
     }
 
@@ -113,5 +123,19 @@ mod tests {
         assert!(waited < Duration::from_secs(70), "{waited:?}");
         let short = Duration::from_millis(10);
         assert_eq!(quarantine.patience(short), short);
+    }
+
+    #[test]
+    fn patience_comes_back() {
+        let mut quarantine = Quarantine::default();
+        let limit = Duration::from_secs(30);
+        quarantine.note_death(Death::Hung(limit));
+        quarantine.note_death(Death::Hung(limit));
+        assert_eq!(quarantine.patience(limit), limit / 4);
+        let (count, last) = quarantine.hangs.expect("two");
+        quarantine.hangs = last.checked_sub(LATELY).map(|last| (count, last));
+        assert_eq!(quarantine.patience(limit), limit / 2);
+        quarantine.hangs = last.checked_sub(LATELY * 9).map(|last| (count, last));
+        assert_eq!(quarantine.patience(limit), limit);
     }
 }

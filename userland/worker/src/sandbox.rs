@@ -61,6 +61,9 @@ pub(crate) fn prepare(parent: Option<i32>, sandbox: Sandbox) -> Step {
     if sandbox == Sandbox::None {
         return die_with(parent);
     }
+    // A child that runs out of memory because of a file shall be the first to go. Another user
+    // could not write this any more. It is of no use where there is no such file.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
     close_inherited()?;
     leave_namespaces()?;
     drop_bounding_set()?;
@@ -69,9 +72,6 @@ pub(crate) fn prepare(parent: Option<i32>, sandbox: Sandbox) -> Step {
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     let closed = DumpableBehavior::NotDumpable;
     set_dumpable_behavior(closed).map_err(failed("dumpable"))?;
-    // A child that runs out of memory because of a file shall be the first to go. It is of no
-    // use where there is no such file.
-    let _ = fs::write("/proc/self/oom_score_adj", "1000");
     // Becoming another user would clear it.
     die_with(parent)?;
     for (resource, limit) in [

@@ -141,6 +141,8 @@ fn parsers_have_no_privileges() {
         assert_eq!(value("Seccomp"), Some("2"));
         assert_eq!(value("NoNewPrivs"), Some("1"));
         assert_eq!(value("Uid"), Some("65534\t65534\t65534\t65534"));
+        let first_to_go = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+        assert_eq!(first_to_go.expect("it lives").trim(), "1000");
     }
     let (code, errors) = trace.interrupt();
     assert_eq!(code, Some(0), "{errors}");
