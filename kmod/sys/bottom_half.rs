@@ -145,7 +145,12 @@ unsafe extern "C" fn run_left<O: BottomHalf>(work: *mut bindings::work_struct) {
     let slot = unsafe { &*work.cast::<Slot<O>>() };
     // SAFETY: By the invariant it is ours until `taken` is given back.
     let left = unsafe { (*slot.left.get()).take() };
-    if let Some(Left { task: of, owner, job }) = left {
+    if let Some(Left {
+        task: of,
+        owner,
+        job,
+    }) = left
+    {
         match of == task() {
             true => owner.run_interrupted(&job),
             false => owner.miss_interrupted(&job),

@@ -150,6 +150,9 @@ struct VerifyArguments {
     #[arg(long, value_name = "N", default_value = "1000", help_heading = LIMITS,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_probes: u32,
+    /// Look at ten-byte nops, as the same option of other verbs probes them
+    #[arg(long, help_heading = LIMITS)]
+    fast_nops: bool,
 }
 
 impl VerifyArguments {
@@ -171,7 +174,7 @@ impl VerifyArguments {
             max_probes: self.max_probes as usize,
             inlined: false,
             exact: false,
-            fast_nops: false,
+            fast_nops: self.fast_nops,
             limits: Limits::default(),
             returns: Returns::Auto,
             force: false,

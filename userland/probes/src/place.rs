@@ -306,6 +306,13 @@ impl<'a> Searched<'a> {
         self.further(spot, behind.unwrap_or(0) as u64)
     }
 
+    /// Whether there is a ten-byte nop at a place that is at a spot or behind it.
+    pub(crate) fn is_fast_nop(&self, spot: &Spot, at: FileOffset) -> bool {
+        let address = spot.address.0 + at.0.saturating_sub(spot.offset.0);
+        let bytes = self.code(&(address..address.saturating_add(16)));
+        breakpoint::cost(&bytes, address) == Some(breakpoint::Cost::Call)
+    }
+
     /// The place so far behind a spot, if it is in no other function.
     fn further(&self, spot: &Spot, further: u64) -> FileOffset {
         let is_alone = further == 0 || self.is_one_function(spot, further);

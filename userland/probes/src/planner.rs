@@ -326,6 +326,13 @@ impl Planner<'_> {
         if is_exit(breakpoint) {
             return Ok(Err("it is left by its very first instruction".to_owned()));
         }
+        if !fast_nops && !probe_query.force && place.is_fast_nop(&spot, breakpoint) {
+            return Ok(Err(
+                "the kernel makes a call of the ten-byte nop there, and a program that moves this \
+                 code dies of it; --fast-nops probes it"
+                    .to_owned(),
+            ));
+        }
         let semaphore = spot.semaphore();
         if semaphore.is_some_and(|at| place.is_mapped_before(at)) {
             self.note(format!(

@@ -138,15 +138,17 @@ fn unknown_flags_and_reserved_fields_are_refused() {
         if flag > abi::ATTACH_PARTIAL {
             assert_eq!(changed(some, abi::ATTACH, &attach, 4, flag), libc::EINVAL);
         }
+        // All probes, and one of them, are two requests.
         assert_eq!(changed(some, abi::DETACH, &detach, 4, flag), libc::EINVAL);
         assert_eq!(
             changed(some, abi::COUNTERS, &counters, 4, flag),
             libc::EINVAL
         );
-        // The file and the root directory are two requests.
+        // The file, the root directory and the end of both are three requests.
+        let known = [abi::OBJECT_FD, abi::OBJECT_ROOT, abi::OBJECT_DROP];
         let both = abi::OBJECT_FD | abi::OBJECT_ROOT;
-        for flag in [flag, both] {
-            if [abi::OBJECT_FD, abi::OBJECT_ROOT].contains(&flag) {
+        for flag in [flag, both, both | abi::OBJECT_DROP] {
+            if known.contains(&flag) {
                 continue;
             }
             let object = Object {
@@ -158,7 +160,8 @@ fn unknown_flags_and_reserved_fields_are_refused() {
         let mut probe = probe_at(prepared.function.offset, 0);
         probe.flags = flag;
         // Of the others, some are for other kinds of probes, and what is left is unknown.
-        if flag > abi::PROBE_AT_ENTRY && flag != abi::PROBE_KERNEL_STACK {
+        let known = [abi::PROBE_KERNEL_STACK, abi::PROBE_MAY_HANG];
+        if flag > abi::PROBE_AT_ENTRY && !known.contains(&flag) {
             refused(&prepared, probe, libc::EINVAL, Refusal::UnknownValue);
         }
     }

@@ -322,7 +322,9 @@ fn no_record_goes_over_an_unfinished_one() {
     session.filter(&mut include_self).expect("a filter");
     let place = place_of(called_by_the_tracer as *const () as u64);
     let this = std::env::current_exe().expect("/proc is mounted");
-    let own = session.attach(&this, probe_at(place, 0)).expect("a probe");
+    // Our program is in the host's folder.
+    let own = session.attach(&this, probe_at(place, abi::PROBE_MAY_HANG));
+    let own = own.expect("a probe");
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
     let bytes = step(Operation::FieldBytes, 0, 0, 0, 256, 0);
     let attach = |steps: &[Step]| {

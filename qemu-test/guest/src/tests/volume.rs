@@ -254,8 +254,9 @@ fn programs_in_a_sandbox_live_on() {
         // A return is seen by two probes.
         for (suffix, probes) in [("", 2), ("%return", 4)] {
             let specs = ["plain", "optimised"].map(|name| format!("{file}:{name}{suffix}"));
-            let words = ["count", "--json", "-p", &pid, &specs[0], &specs[1]];
-            let mut running = Running::start(&words);
+            let count = ["count", "--fast-nops", "--json"];
+            let mut running =
+                Running::start(&[&count[..], &["-p", &pid, &specs[0], &specs[1]]].concat());
             assert!(attached(probes));
             let before = victim.call(0);
             let calls = victim.call(500) - before;
