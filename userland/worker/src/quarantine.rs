@@ -44,9 +44,7 @@ const PATIENCE_LEAST: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     files: HashMap<Vec<FileKey>, Death>,
-    deaths: VecDeque<Instant>,
-    /// Children that timed out, and when the last one did.
-    hangs: Option<(u32, Instant)>,
+    deaths: VecDeque<(Instant, Death)>,
 }
 
 impl Quarantine {
@@ -68,43 +66,41 @@ impl Quarantine {
 
     /// Notes that a child has come to an end before its time.
     pub(crate) fn note_death(&mut self, death: Death) {
-        let count = match death {
-            Death::Hung(_) => {
-                self.hangs = Some((self.hangs_left() + 1, Instant::now()));
-                DEATHS_OF_A_HANG
-            }
-            _ => 1,
-        };
-        self.deaths
-            .extend(std::iter::repeat_n(Instant::now(), count));
+        self.deaths.push_back((Instant::now(), death));
     }
 
-    /// Children that timed out: one is forgotten in each minute without another.
-    fn hangs_left(&self) -> u32 {
-        let Some((count, last)) = self.hangs else {
-            return 0;
-        };
-        let minutes = last.elapsed().as_secs() / LATELY.as_secs();
-        count.saturating_sub(u32::try_from(minutes).unwrap_or(u32::MAX))
+    fn lately(&self) -> impl Iterator<Item = &Death> {
+        let is_late = |(at, _): &&(Instant, Death)| at.elapsed() <= LATELY;
+        self.deaths.iter().filter(is_late).map(|(_, death)| death)
     }
 
-    /// `limit`, halved after each child that timed out lately, so that many such files do not
-    /// stop a trace for long.
+    /// `limit`, halved for each child that timed out lately, so that many such files do not stop a
+    /// trace for long.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        let left = limit / 2u32.saturating_pow(self.hangs_left().min(16));
+        let hangs = self.lately().filter(|death| is_hang(death)).count();
+        let left = limit / 2u32.saturating_pow(hangs.min(16) as u32);
         left.max(PATIENCE_LEAST.min(limit))
     }
 
     /// Fails when too many did lately to start another.
     pub(crate) fn check_deaths(&mut self) -> Result<()> {
-        while self.deaths.front().is_some_and(|at| at.elapsed() > LATELY) {
+        let is_past = |(at, _): &(Instant, Death)| at.elapsed() > LATELY;
+        while self.deaths.front().is_some_and(is_past) {
             self.deaths.pop_front();
         }
-        match self.deaths.len() {
+        let weight = |death| match is_hang(death) {
+            true => DEATHS_OF_A_HANG,
+            false => 1,
+        };
+        match self.lately().map(weight).sum() {
             count if count >= DEATHS_MAX => Err(Error::TooManyDeaths(count)),
             _ => Ok(()),
         }
     }
+}
+
+fn is_hang(death: &Death) -> bool {
+    matches!(death, Death::Hung(_))
 }
 
 #[cfg(test)]
@@ -132,10 +128,8 @@ mod tests {
         quarantine.note_death(Death::Hung(limit));
         quarantine.note_death(Death::Hung(limit));
         assert_eq!(quarantine.patience(limit), limit / 4);
-        let (count, last) = quarantine.hangs.expect("two");
-        quarantine.hangs = last.checked_sub(LATELY).map(|last| (count, last));
+        let first = &mut quarantine.deaths[0].0;
+        *first = first.checked_sub(2 * LATELY).expect("the machine is up");
         assert_eq!(quarantine.patience(limit), limit / 2);
-        quarantine.hangs = last.checked_sub(LATELY * 9).map(|last| (count, last));
-        assert_eq!(quarantine.patience(limit), limit);
     }
 }
