@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 20] = [
+    const NAMES: [(u64, &'static str); 23] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -64,7 +64,10 @@ impl Features {
         (abi::FEATURE_DROP, "drop"),
         (abi::FEATURE_TASKS, "tasks"),
         (abi::FEATURE_EXITS, "exits"),
+        (abi::FEATURE_SAMPLES, "samples"),
+        (abi::FEATURE_SPANS, "spans"),
         (abi::FEATURE_PARTIAL, "partial"),
+        (abi::FEATURE_REMOTE, "remote"),
     ];
 
     /// The names of the bits that this version knows.
