@@ -39,20 +39,41 @@ use kernel::{
 
 /// The file of the previous probe: most probes of a request are in one file.
 #[derive(Default)]
-struct LastFile(Option<(i32, ReadableFile, Arc<PinnedInode>)>);
+struct LastFile(Option<(i32, ProbedFile)>);
+
+struct ProbedFile {
+    file: ReadableFile,
+    inode: Arc<PinnedInode>,
+    /// Whether it is a 32-bit program or library; not known before it is asked.
+    is_32bit: Option<bool>,
+}
 
 impl LastFile {
-    fn get(&mut self, fd: i32) -> Result<(&ReadableFile, Arc<PinnedInode>), Refused> {
+    fn get(&mut self, fd: i32) -> Result<&mut ProbedFile, Refused> {
         let known = match self.0.take() {
             Some(known) if known.0 == fd => known,
             _ => {
                 let file = ReadableFile::from_fd(fd)?;
                 let inode = Arc::new(file.inode()?, GFP_REQUEST)?;
-                (fd, file, inode)
+                let is_32bit = None;
+                (
+                    fd,
+                    ProbedFile {
+                        file,
+                        inode,
+                        is_32bit,
+                    },
+                )
             }
         };
-        let (_, file, inode) = self.0.insert(known);
-        Ok((file, inode.clone()))
+        Ok(&mut self.0.insert(known).1)
+    }
+}
+
+impl ProbedFile {
+    fn is_32bit(&mut self) -> bool {
+        let file = &self.file;
+        *self.is_32bit.get_or_insert_with(|| is_32bit(file))
     }
 }
 
@@ -158,13 +179,14 @@ impl Probes {
             // Samples are attached by another request.
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
-        let (file, inode) = last.get(request.fd)?;
+        let last = last.get(request.fd)?;
+        let inode = last.inode.clone();
         validate_offsets(request, inode.size())?;
         validate_file_system(request, &inode)?;
-        let returns = validate_instruction(file, request.offset)?;
+        let returns = validate_instruction(&last.file, request.offset)?;
         let id = self.next_id()?;
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
-        probe.is_32bit_file = is_32bit(file);
+        probe.is_32bit_file = last.is_32bit();
         // At a function's first instruction, another tracer's return probe would interfere: one
         // that has just left may still write to the slot of the return address.
         if probe.role == Role::End && probe.breakpoint_delta != 0 {
