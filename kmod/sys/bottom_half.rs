@@ -115,7 +115,7 @@ impl<O: BottomHalf> Reservation<'_, O> {
     /// Leaves a job for `owner`, in the interrupt that the room was reserved in.
     pub(crate) fn leave(self, owner: Arc<O>, job: O::Job) {
         let left = Left {
-            task: task(),
+            task: Current::get().address(),
             owner,
             job,
         };
@@ -151,15 +151,10 @@ unsafe extern "C" fn run_left<O: BottomHalf>(work: *mut bindings::work_struct) {
         job,
     }) = left
     {
-        match of == task() {
+        match of == Current::get().address() {
             true => owner.run_interrupted(&job),
             false => owner.miss_interrupted(&job),
         }
     }
     slot.taken.store(false, Release);
-}
-
-/// The current task's address, for comparison.
-fn task() -> usize {
-    Current::get().as_non_null().as_ptr() as usize
 }

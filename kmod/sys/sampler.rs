@@ -157,7 +157,7 @@ impl<H: Sampled> Taker<H> {
         let cpu = Current::get().cpu_hint() as usize;
         self.by_interrupt.get(cpu).is_some_and(|on| {
             on.leave(Left {
-                task: task(),
+                task: Current::get().address(),
                 ip,
                 job,
             })
@@ -237,7 +237,7 @@ unsafe extern "C" fn take_left<H: Sampled>(work: *mut bindings::irq_work) {
         return;
     };
     // The CPU may have switched to another task first.
-    let is_same = of == task();
+    let is_same = of == Current::get().address();
     if !is_same || !with_user_regs(|regs| on.hook.sample_in_kernel(&job, regs, ip)) {
         on.hook.miss(&job);
     }
@@ -257,11 +257,6 @@ unsafe extern "C" fn interrupted<H: Sampled>(
         let taker = &*helpers::nsprobe_sampler(event).cast::<Taker<H>>();
         taker.interrupted(regs, helpers::nsprobe_is_by_clock(event));
     }
-}
-
-/// The current task's address, for comparison.
-fn task() -> usize {
-    Current::get().as_non_null().as_ptr() as usize
 }
 
 fn stopped() -> Stopped {

@@ -307,6 +307,11 @@ impl Current {
         Current { task }
     }
 
+    /// Its address, for comparison.
+    pub(super) fn address(&self) -> usize {
+        self.task.addr()
+    }
+
     pub(super) fn as_non_null(&self) -> NonNull<bindings::task_struct> {
         // SAFETY: There is always a current task.
         unsafe { NonNull::new_unchecked(self.task) }

@@ -6,7 +6,10 @@
 //! let in last; the next pass leaves that one out. A process fails by a semaphore that it has
 //! spoiled, say, or as its control group has no memory left.
 
-use crate::sys::{memory, task::Mm};
+use crate::sys::{
+    memory,
+    task::{Current, Mm}, //
+};
 use core::sync::atomic::{
     AtomicBool,
     AtomicU32,
@@ -59,7 +62,7 @@ impl FailedSpaces {
 
     /// The current task begins a pass.
     pub(super) fn begin_pass(&self) {
-        self.passing.store(current(), Relaxed);
+        self.passing.store(Current::get().address(), Relaxed);
         self.last.store(0, Relaxed);
         self.left_out.store(0, Relaxed);
         self.has_passed.store(true, Relaxed);
@@ -76,7 +79,7 @@ impl FailedSpaces {
         let failed = self.numbers.get(..self.count.load(Relaxed)).unwrap_or(&[]);
         let has_failed = failed.iter().any(|failed| failed.load(Relaxed) == number);
         // Other tasks ask as they map the file.
-        if self.passing.load(Relaxed) == current() {
+        if self.passing.load(Relaxed) == Current::get().address() {
             match has_failed {
                 true => {
                     self.left_out.fetch_add(1, Relaxed);
@@ -110,9 +113,4 @@ impl FailedSpaces {
     pub(super) fn left_out(&self) -> u32 {
         self.left_out.load(Relaxed)
     }
-}
-
-/// The current task.
-fn current() -> usize {
-    kernel::current!().as_ptr() as usize
 }
