@@ -168,27 +168,20 @@ impl Objects {
         notes: &NoteBudget,
     ) -> Result<Identified, Unmapped> {
         let key = mapping.key().ok_or(Unmapped::Anonymous)?;
-        match self.find(&key) {
-            Found::Known(id) => {
-                let is_in_use = self.is_in_use(id);
-                if !self.was_seen(id) && notes.take() {
-                    return self.see(mapping, key, id, pid());
-                }
-                if !is_in_use {
-                    return self.tell(id, pid(), held(mapping), true);
-                }
-                let is_new = self.slot(id).is_some_and(Slot::hold_owed_root);
-                Ok(Identified { id, is_new })
-            }
-            Found::Full => Err(Unmapped::TableFull),
-            Found::Free(_) => {
-                let id = self.id_of(key)?;
-                match notes.take() {
-                    true => self.see(mapping, key, id, pid()),
-                    false => self.tell(id, pid(), held(mapping), true),
-                }
-            }
+        let id = match self.find(&key) {
+            Found::Known(id) => id,
+            Found::Free(_) => self.id_of(key)?,
+            Found::Full => return Err(Unmapped::TableFull),
+        };
+        let is_in_use = self.is_in_use(id);
+        if !self.was_seen(id) && notes.take() {
+            return self.see(mapping, key, id, pid());
         }
+        if !is_in_use {
+            return self.tell(id, pid(), held(mapping), true);
+        }
+        let is_new = self.slot(id).is_some_and(Slot::hold_owed_root);
+        Ok(Identified { id, is_new })
     }
 
     /// Identifies the object of the program of process `pid`, which is the current one if it starts
