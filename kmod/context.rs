@@ -114,6 +114,11 @@ impl Context {
         }
     }
 
+    /// The container of the current task; see [`SessionOwner::container`].
+    pub(crate) fn current_container(&self) -> u64 {
+        self.session_owner.container(&Current::get())
+    }
+
     /// Makes a change and appends its record, or does neither; see [`Rings::append_change`].
     pub(crate) fn append_change(
         &self,

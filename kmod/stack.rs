@@ -32,8 +32,6 @@ pub(crate) struct StackRequest {
     pub(crate) copies: bool,
     /// Whether a known stack may be returned as its id alone.
     pub(crate) by_id: bool,
-    /// The container that pays for a new stack's id.
-    pub(crate) container: u64,
 }
 
 /// A captured stack.

@@ -128,7 +128,7 @@ impl Probe {
         }
         let by_id = self.flags & PROBE_STACK_IDS != 0;
         let stack_id = match by_id {
-            true => self.context.stack_id(&stack, hit.container()),
+            true => self.context.stack_id(&stack),
             false => None,
         };
         let key = Key {

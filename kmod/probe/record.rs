@@ -83,7 +83,6 @@ impl Probe {
     }
 
     fn request(&self, hit: &Hit<'_>) -> StackRequest {
-        let by_id = self.flags & PROBE_STACK_IDS != 0;
         // After a return, the instruction pointer is in the caller.
         let has_returned = hit.ended.is_some() && self.role != Role::End;
         StackRequest {
@@ -94,11 +93,7 @@ impl Probe {
             },
             max_frames: self.max_frames,
             copies: self.flags & PROBE_COPIES != 0,
-            by_id,
-            container: match by_id {
-                true => hit.container(),
-                false => 0,
-            },
+            by_id: self.flags & PROBE_STACK_IDS != 0,
         }
     }
 

@@ -59,8 +59,9 @@ struct Maps<'a> {
     reading: Reading<'a>,
     /// Mappings that were looked up for earlier stacks.
     kept: Option<Mappings<'a>>,
-    /// The table that gives stacks their ids.
+    /// The table that gives stacks their ids, and what pays for new ones.
     stacks: Option<&'a StackTable>,
+    container: &'a dyn Fn() -> u64,
 }
 
 impl Context {
@@ -85,6 +86,7 @@ impl Context {
                 None => None,
             },
             stacks: self.stacks.as_ref(),
+            container: &|| self.current_container(),
         };
         let announce = |id| self.announce(cpu, id, now_ns);
         stack.capture(regs, request, maps, pid, announce)
@@ -92,9 +94,12 @@ impl Context {
 
     /// The id of a taken stack, also of one that ends early; `None` when there is no room for
     /// it.
-    pub(crate) fn stack_id(&self, stack: &Stack, container: u64) -> Option<u32> {
+    pub(crate) fn stack_id(&self, stack: &Stack) -> Option<u32> {
         match stack.id() {
-            None => self.stacks.as_ref()?.id_of(stack.words(), container),
+            None => {
+                let stacks = self.stacks.as_ref()?;
+                stacks.id_of(stack.words(), &|| self.current_container())
+            }
             known => known,
         }
     }
@@ -193,8 +198,9 @@ impl Stack {
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);
         // A stack that is completed later gets its id then.
         let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
+        let container = maps.container;
         let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
-        let id = stacks.and_then(|stacks| stacks.id_of(walk.words(), request.container));
+        let id = stacks.and_then(|stacks| stacks.id_of(walk.words(), container));
         walk.set_id(id, end);
         drop(walk);
         (self.id, self.missed) = (id, missed);

@@ -62,9 +62,9 @@ impl StackTable {
         })
     }
 
-    /// The id of the stack with these frames, which are fewer than 2^16 words, of a task in
-    /// `container`. `None` if there is no room for it. Runs in handlers.
-    pub(crate) fn id_of(&self, frames: &[u64], container: u64) -> Option<u32> {
+    /// The id of the stack with these frames, which are fewer than 2^16 words; `container` pays for
+    /// a new one. `None` if there is no room for it. Runs in handlers.
+    pub(crate) fn id_of(&self, frames: &[u64], container: &dyn Fn() -> u64) -> Option<u32> {
         let hash = hash(self.seed, frames.iter());
         let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
         let first = (hash >> (u64::BITS - PLACE_BITS)) as usize;
@@ -75,7 +75,7 @@ impl StackTable {
             if id == 0 {
                 let new = match own {
                     Some(new) => new,
-                    None => self.write(head, frames, container)?,
+                    None => self.write(head, frames, container())?,
                 };
                 own = Some(new);
                 match place.compare_exchange(0, new, AcqRel, Acquire) {
