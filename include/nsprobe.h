@@ -563,8 +563,9 @@ struct nsprobe_pid_namespace {
  * nsprobe_probe.kind: a function begins whose ends are seen at its exits, with
  * its return address left alone. The entry program runs (and keeps values). A
  * hit that begins a call is counted as aggregated. Of more than
- * NSPROBE_CALLS_MAX calls under way the oldest are forgotten. A call is known
- * by its address space, by where its return address is, and by
+ * NSPROBE_CALLS_MAX calls under way some are forgotten
+ * (nsprobe_counters.evicted): the oldest ones of the container that has most. A
+ * call is known by its address space, by where its return address is, and by
  * nsprobe_probe.call. Not at an instruction with a NSPROBE_PROBE_END or
  * NSPROBE_PROBE_LEAVE of the same call: which of them is hit first is not
  * known.
@@ -1056,10 +1057,8 @@ struct nsprobe_counters {
 	__u64 off;
 	/*
 	 * Out: calls of a NSPROBE_PROBE_CALL whose returns the kernel does not
-	 * follow, as 64 of the thread's are pending already. At the entry of
-	 * calls that are followed to exits: calls that were forgotten for those
-	 * of this probe, as NSPROBE_CALLS_MAX are too few. They are no hits of
-	 * their own.
+	 * follow, as 64 of the thread's are pending already. They are no hits
+	 * of their own.
 	 */
 	__u64 too_deep;
 	/* Out: hits while the rings were frozen. */
@@ -1089,6 +1088,12 @@ struct nsprobe_counters {
 	 * most 257: if so, there may be more. Zero for one CPU.
 	 */
 	__u64 processes_failed;
+	/*
+	 * Out: calls, of this probe or others, that were forgotten for those
+	 * that begin at this one, as there were more than NSPROBE_CALLS_MAX.
+	 * Zero for one CPU.
+	 */
+	__u64 evicted;
 };
 
 /* Most programs in one session. */
@@ -1445,8 +1450,7 @@ struct nsprobe_stack {
 	/* Zero. */
 	__u32 flags;
 	/*
-	 * In: the stack's id, or zero for none: only what all stacks take is
-	 * told.
+	 * In: the stack's id, or zero for the answers about all stacks alone.
 	 */
 	__u32 id;
 	/* In: words that there is room for. Out: words of frames. */

@@ -28,7 +28,7 @@ use crate::{
     context::Context,
     filter::Filter,
     probe::{
-        counters::Counts,
+        counters::Counters,
         program::Program,
         request::Refused, //
     },
@@ -225,21 +225,10 @@ impl Session {
         probes.detach(&ids)
     }
 
-    /// The counters of probe `id`, on one CPU or summed.
-    pub(crate) fn counts(&self, id: u32, cpu: Option<u32>) -> Result<Counts> {
+    /// The counters of probe `id`.
+    pub(crate) fn counters(&self, id: u32) -> Result<Arc<Counters>> {
         let probes = self.probes.lock();
-        let known = probes.get(id).ok_or(ENOENT)?;
-        match cpu {
-            None => Ok(known.counters.total()),
-            Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
-        }
-    }
-
-    /// In how many processes the kernel could not set the breakpoint of probe `id`.
-    pub(crate) fn failed_in(&self, id: u32) -> Result<u32> {
-        let probes = self.probes.lock();
-        let known = probes.get(id).ok_or(ENOENT)?;
-        Ok(known.counters.failed_in.load(Relaxed))
+        Ok(probes.get(id).ok_or(ENOENT)?.counters.clone())
     }
 
     /// What the session shares with its handlers.

@@ -20,6 +20,7 @@ use crate::{
     },
     sys::memory, //
 };
+use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
     prelude::*,
     uaccess::UserPtr, //
@@ -95,7 +96,11 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let cpu = (counters.cpu != abi::CPU_ALL).then_some(counters.cpu);
-    let counts = session.counts(counters.probe, cpu)?;
+    let of_probe = session.counters(counters.probe)?;
+    let counts = match cpu {
+        None => of_probe.total(),
+        Some(cpu) => of_probe.on_cpu(cpu).ok_or(ENOENT)?,
+    };
     counters.hits = counts.hits;
     counters.recorded = counts.recorded;
     counters.filtered = counts.filtered;
@@ -119,7 +124,8 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.kernel_threads = counts.kernel_threads;
     counters.by_clock = counts.by_clock;
     if cpu.is_none() {
-        counters.processes_failed = session.failed_in(counters.probe)?.into();
+        counters.processes_failed = of_probe.failed_in.load(Relaxed).into();
+        counters.evicted = of_probe.evicted.load(Relaxed);
     }
     request.write_back()
 }

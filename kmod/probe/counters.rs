@@ -96,6 +96,8 @@ pub(crate) struct Counters {
     on: KVVec<OnCpu>,
     /// Address spaces in which the kernel could not set the breakpoint, when it last tried.
     pub(crate) failed_in: AtomicU32,
+    /// Calls that were forgotten for those that begin at this probe.
+    pub(crate) evicted: AtomicU64,
 }
 
 impl Counters {
@@ -104,6 +106,7 @@ impl Counters {
         Ok(Counters {
             on: memory::made_for_each_cpu(|| Ok(OnCpu::default()))?,
             failed_in: AtomicU32::new(0),
+            evicted: AtomicU64::new(0),
         })
     }
 

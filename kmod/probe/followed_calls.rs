@@ -19,6 +19,7 @@ use crate::{
         uprobe::{Regs, Verdict}, //
     }, //
 };
+use core::sync::atomic::Ordering::Relaxed;
 use kernel::sync::Arc;
 
 impl Probe {
@@ -155,11 +156,11 @@ impl Probe {
         };
         let frame = Frame::of(hit.regs, hit.current, self.call);
         let begun = match self.context.under_way.as_ref() {
-            Some(calls) => calls.begin(frame, hit.container(), &call),
+            Some(calls) => calls.begin(&frame, hit.container(), &call),
             None => Begun::NoRoom,
         };
         if begun == Begun::Evicted {
-            hit.here.too_deep();
+            self.counters.evicted.fetch_add(1, Relaxed);
         }
         hit.here.end(match begun {
             Begun::Followed | Begun::Evicted => End::Aggregated,

@@ -81,7 +81,6 @@ pub(crate) enum Begun {
 /// A call, described by the registers at its entry or its exit.
 pub(crate) struct Frame {
     space: u64,
-    container: u64,
     slot: u64,
     function: u32,
     digest: u64,
@@ -101,7 +100,6 @@ impl Frame {
         };
         Frame {
             space: current.space(),
-            container: 0,
             slot,
             function,
             digest: regs.preserved(address),
@@ -126,10 +124,10 @@ impl Row {
     }
 
     /// Publishes a call in a row that this task owns, whose state was `state`.
-    fn fill(&self, state: u64, frame: &Frame, call: &PendingCall) {
+    fn fill(&self, state: u64, frame: &Frame, container: u64, call: &PendingCall) {
         self.slot.store(frame.slot, Relaxed);
         self.space.store(frame.space, Relaxed);
-        self.container.store(frame.container, Relaxed);
+        self.container.store(container, Relaxed);
         self.function.store(frame.function.into(), Relaxed);
         self.digest.store(frame.digest, Relaxed);
         self.call.store(call);
@@ -168,15 +166,14 @@ impl UnderWay {
     }
 
     /// Begins a call of `container`, in place of an abandoned one, or else of another call there.
-    pub(crate) fn begin(&self, frame: Frame, container: u64, call: &PendingCall) -> Begun {
-        let frame = &Frame { container, ..frame };
+    pub(crate) fn begin(&self, frame: &Frame, container: u64, call: &PendingCall) -> Begun {
         let first = self.first(frame);
         let mut free = None;
         for row in self.set(first) {
             let state = row.state.load(Acquire);
             match state & KIND {
                 TAKEN if row.is_of(frame) && row.claim(state) => {
-                    row.fill(state, frame, call);
+                    row.fill(state, frame, container, call);
                     return Begun::Followed;
                 }
                 FREE if free.is_none() => free = Some((row, state)),
@@ -185,21 +182,27 @@ impl UnderWay {
         }
         match free {
             Some((row, state)) if row.claim(state) => {
-                row.fill(state, frame, call);
+                row.fill(state, frame, container, call);
                 self.count(frame.space, 1);
                 Begun::Followed
             }
-            _ => self.begin_in_the_way(first, frame, call),
+            _ => self.begin_in_the_way(first, frame, container, call),
         }
     }
 
     #[cold]
-    fn begin_in_the_way(&self, first: usize, frame: &Frame, call: &PendingCall) -> Begun {
+    fn begin_in_the_way(
+        &self,
+        first: usize,
+        frame: &Frame,
+        container: u64,
+        call: &PendingCall,
+    ) -> Begun {
         let set = self.set(first);
         let free = set
             .iter()
             .find(|row| row.state.load(Acquire) & KIND == FREE);
-        let Some(row) = free.or_else(|| self.evict(first, frame)) else {
+        let Some(row) = free.or_else(|| self.evict(first, frame.space, container)) else {
             return Begun::NoRoom;
         };
         let state = row.state.load(Acquire);
@@ -213,19 +216,19 @@ impl UnderWay {
             }
             _ => Begun::Followed,
         };
-        row.fill(state, frame, call);
+        row.fill(state, frame, container, call);
         self.count(frame.space, 1);
         begun
     }
 
-    /// The row of a full set that goes for the call of `frame`: the oldest one of those whose
-    /// container has most calls, and in it the address space that has most. `None` if the call's
-    /// own container has more than all others of the set.
-    fn evict(&self, first: usize, frame: &Frame) -> Option<&Row> {
+    /// The row of a full set that goes for a new call: the oldest one of those whose container has
+    /// most calls, and in it the address space that has most. `None` if those of the new call have
+    /// more than all others of the set.
+    fn evict(&self, first: usize, space: u64, container: u64) -> Option<&Row> {
         let start = first.min(self.rows.len().saturating_sub(SAMPLE));
         let sample = self.rows.get(start..start.wrapping_add(SAMPLE));
         let sample = sample.unwrap_or(&[]);
-        let weight = |container: u64, space: u64| {
+        let weight = |container, space| {
             let (mut of_container, mut of_space) = (0u32, 0u32);
             let is_taken = |row: &&Row| row.state.load(Relaxed) & KIND == TAKEN;
             for row in sample.iter().filter(is_taken) {
@@ -235,7 +238,7 @@ impl UnderWay {
             }
             (of_container, of_space)
         };
-        let mut heaviest = (weight(frame.container, frame.space), 0, None);
+        let mut heaviest = (weight(container, space), 0, None);
         for row in self.set(first) {
             if row.state.load(Acquire) & KIND != TAKEN {
                 continue;

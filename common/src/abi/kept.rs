@@ -307,7 +307,7 @@ pub struct Stack {
     pub size: u32,
     /// Zero.
     pub flags: u32,
-    /// In: the stack's id, or zero for none: only what all stacks take is told.
+    /// In: the stack's id, or zero for the answers about all stacks alone.
     pub id: u32,
     /// In: words that there is room for. Out: words of frames.
     pub words: u32,

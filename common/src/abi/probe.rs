@@ -15,8 +15,8 @@ pub const PROBE_RETURN: u32 = 2;
 pub const PROBE_CALL: u32 = 3;
 /// [`Probe::kind`]: a function begins whose ends are seen at its exits, with its return
 /// address left alone. The entry program runs (and keeps values). A hit that begins a call is
-/// counted as `aggregated`. Of more than [`CALLS_MAX`] calls under way the oldest are forgotten. A
-/// call is known by its address space, by where its return address is, and by [`Probe::call`].
+/// counted as `aggregated`. Of more than [`CALLS_MAX`] calls under way some are forgotten
+/// ([`Counters::evicted`]): the oldest ones of the container that has most. A call is known by its address space, by where its return address is, and by [`Probe::call`].
 /// Not at an instruction with a [`PROBE_END`] or [`PROBE_LEAVE`] of the same call: which of them is
 /// hit first is not known.
 pub const PROBE_BEGIN: u32 = 4;
@@ -387,9 +387,7 @@ pub struct Counters {
     /// takes some until it has lost the breakpoint.
     pub off: u64,
     /// Out: calls of a [`PROBE_CALL`] whose returns the kernel does not follow, as 64 of
-    /// the thread's are pending already. At the entry of calls that are followed to exits: calls
-    /// that were forgotten for those of this probe, as [`CALLS_MAX`] are too few. They are no hits
-    /// of their own.
+    /// the thread's are pending already. They are no hits of their own.
     pub too_deep: u64,
     /// Out: hits while the rings were frozen.
     pub frozen: u64,
@@ -408,8 +406,11 @@ pub struct Counters {
     /// was attached or the filter set last: their semaphore is spoiled, say, or their control group
     /// has no memory. At most 257: if so, there may be more. Zero for one CPU.
     pub processes_failed: u64,
+    /// Out: calls, of this probe or others, that were forgotten for those that begin at this one, as
+    /// there were more than [`CALLS_MAX`]. Zero for one CPU.
+    pub evicted: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 200);
+const _: () = assert!(size_of::<Counters>() == 208);
 
 impl Counters {
     /// The outcomes of hits, by the fields' names; each hit has exactly one. The conservation law

@@ -93,7 +93,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
             write_withheld, skipped, limited, off, too_deep, frozen,
             missed, in_kernel, idle, kernel_threads, by_clock,
-            processes_failed }
+            processes_failed, evicted }
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, remote, identity }
         PidNamespace { pid, reserved, id }

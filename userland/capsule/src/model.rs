@@ -312,9 +312,6 @@ pub struct ProbeTotal {
     /// Calls that left by a jump to where returns are not seen.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_by_jump: u64,
-    /// Calls that were forgotten for others, as too many were under way.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub evicted: u64,
     /// Calls that were left in another way, were under way at the end, or were not followed.
     #[serde(alias = "unfollowed", skip_serializing_if = "is_zero")]
     pub unreturned: u64,

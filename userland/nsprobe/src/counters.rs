@@ -54,6 +54,8 @@ pub struct Counters {
     /// Processes in which the kernel could not set the breakpoint; of several probes the most, as
     /// they are the same processes.
     pub processes_failed: u64,
+    /// Calls that were forgotten for others, as too many were under way.
+    pub evicted: u64,
 }
 
 impl Counters {
@@ -106,6 +108,7 @@ impl std::ops::AddAssign for Counters {
         self.idle += other.idle;
         self.kernel_threads += other.kernel_threads;
         self.by_clock += other.by_clock;
+        self.evicted += other.evicted;
         self.processes_failed = self.processes_failed.max(other.processes_failed);
     }
 }

@@ -200,6 +200,7 @@ impl Session {
             kernel_threads: answer.kernel_threads,
             by_clock: answer.by_clock,
             processes_failed: answer.processes_failed,
+            evicted: answer.evicted,
         })
     }
 

@@ -61,8 +61,8 @@ fn calls_return_beside_a_forger() {
     assert_eq!(ended.aggregated, 200);
     assert_eq!(begun.hits, 100_200);
     // All but those that there is room for.
-    let lost = begun.too_deep + begun.turned_away;
-    assert!(begun.too_deep > 0 && lost >= 100_000 - u64::from(abi::CALLS_MAX));
+    let lost = begun.evicted + begun.turned_away;
+    assert!(begun.evicted > 0 && lost >= 100_000 - u64::from(abi::CALLS_MAX));
 }
 
 /// As many blocks with as many stacks as there is room for left no row and no stack to others.

@@ -55,8 +55,6 @@ pub(crate) struct Summary {
 pub(crate) struct MissedCalls {
     /// They went by a jump where their return is not seen.
     pub(crate) left_by_jump: u64,
-    /// Calls that were forgotten for others, as too many were under way.
-    pub(crate) evicted: u64,
     /// They were left in another way (by an exception, `longjmp`, the end of their thread), are
     /// under way, or were not followed as there were too many.
     pub(crate) unreturned: u64,
@@ -65,7 +63,6 @@ pub(crate) struct MissedCalls {
 impl AddAssign for MissedCalls {
     fn add_assign(&mut self, other: MissedCalls) {
         self.left_by_jump += other.left_by_jump;
-        self.evicted += other.evicted;
         self.unreturned += other.unreturned;
     }
 }
@@ -166,7 +163,6 @@ impl ProbeLabel {
                 let begun = std::mem::take(&mut counters.aggregated);
                 let others = std::mem::take(&mut counters.turned_away);
                 missed.unreturned = begun.saturating_add(others);
-                missed.evicted = std::mem::take(&mut counters.too_deep);
                 counters.hits = counters.hits.saturating_sub(missed.unreturned);
             }
             Role::HandOn => {

@@ -29,6 +29,8 @@ pub(crate) struct CountersLine {
     stacks_cut: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     processes_failed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evicted: Option<u64>,
 }
 
 /// Counters that only samples have.
@@ -77,6 +79,7 @@ impl From<Counters> for CountersLine {
             samples: SamplesLine::of(&counters),
             stacks_cut: Some(counters.stacks_cut),
             processes_failed: Some(counters.processes_failed).filter(|&failed| failed > 0),
+            evicted: Some(counters.evicted).filter(|&evicted| evicted > 0),
         }
     }
 }

@@ -202,12 +202,12 @@ impl Summary {
                 counted(missed.unreturned, "call")
             )?;
         }
-        if missed.evicted > 0 {
+        if total.evicted > 0 {
             writeln!(
                 out,
                 "nsprobe: {} evicted of {} under way: the container with most calls loses its \
                  oldest, whose returns are not seen",
-                counted(missed.evicted, "call"),
+                counted(total.evicted, "call"),
                 CALLS_MAX
             )?;
         }

@@ -217,7 +217,6 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
         id: probe.id,
         counters: counters(&probe.counters),
         left_by_jump: probe.missed.left_by_jump,
-        evicted: probe.missed.evicted,
         unreturned: probe.missed.unreturned,
         cpus: probe
             .cpus
@@ -274,7 +273,6 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
             counters: counters_of(&total.counters),
             missed: MissedCalls {
                 left_by_jump: total.left_by_jump,
-                evicted: total.evicted,
                 unreturned: total.unreturned,
             },
             cpus: cpus.map(|(cpu, all)| (*cpu, counters_of(all))).collect(),

@@ -138,7 +138,6 @@ fn no_kind_of_loss_is_hidden() {
     summary.has_stacks = true;
     summary.probes[0].missed = MissedCalls {
         left_by_jump: 2,
-        evicted: 7,
         unreturned: 6,
     };
     summary.probes[0].counters = Counters {
@@ -146,6 +145,7 @@ fn no_kind_of_loss_is_hidden() {
         too_deep: 4,
         stacks_cut: 5,
         processes_failed: 8,
+        evicted: 7,
         ..Counters::default()
     };
     summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
@@ -158,6 +158,7 @@ fn no_kind_of_loss_is_hidden() {
             "4 returns not seen",
             "5 stacks cut",
             "8 processes not traced",
+            "7 calls evicted",
             "/gone: no names",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
