@@ -25,8 +25,8 @@ commands() {
         name=$(basename "$file")
         program=$folder/${name%.*}
         # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
-        [ "$program" -nt "$file" ] && [ "$program" -nt "$sources/orders.h" ] &&
-            [ "$program" -nt "$PROJECT/include/nsprobe.h" ] && continue
+        [ "$program" -nt "$file" ] && [ "$program" -nt "$PROJECT/include/nsprobe.h" ] &&
+            [ -z "$(find "$sources" -name '*.h' -newer "$program")" ] && continue
         case $name in
         *.go) echo "go build -o $program $file" ;;
         *)

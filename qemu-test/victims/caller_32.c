@@ -9,18 +9,8 @@
 // Exits with 0 when everything was as it is for 64-bit callers, else with the
 // number of the step that was not.
 #include "../../include/nsprobe.h"
+#include "call_32.h"
 
-static long call(long number, long a, long b, long c)
-{
-	long result;
-
-	__asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
-	return result;
-}
-#define READ 3
-#define OPEN 5
-#define IOCTL 54
-#define EXIT 1
 
 static void step(int number, int good)
 {

@@ -12,18 +12,10 @@
 #define _GNU_SOURCE
 #include "orders.h"
 
-#include <fcntl.h>
-#include <linux/fuse.h>
 #include <linux/userfaultfd.h>
-#include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -59,6 +51,8 @@ static void fail(const char *what)
 	perror(what);
 	exit(1);
 }
+
+#include "mute_file.h"
 
 static char *map(size_t bytes, int access, int fd)
 {
@@ -107,85 +101,6 @@ static void never_served(char *page)
 		fail("userfaultfd");
 }
 
-static void answer(int fd, uint64_t unique, const void *body, size_t bytes, int error)
-{
-	char out[512] = { 0 };
-	struct fuse_out_header head = {
-		.len = sizeof(head) + bytes, .error = error, .unique = unique
-	};
-
-	memcpy(out, &head, sizeof(head));
-	if (bytes != 0)
-		memcpy(out + sizeof(head), body, bytes);
-	write(fd, out, head.len);
-}
-
-/* A file system with one file, whose reads are never answered. */
-static void serve(int fd)
-{
-	static char request[1 << 20];
-	struct fuse_attr file = {
-		.ino = 2, .size = PAGE, .blocks = 8, .mode = S_IFREG | 0644, .nlink = 1,
-		.blksize = PAGE
-	};
-	struct fuse_attr root = { .ino = 1, .mode = S_IFDIR | 0755, .nlink = 2, .blksize = PAGE };
-
-	while (read(fd, request, sizeof(request)) > 0) {
-		struct fuse_in_header *in = (void *)request;
-		struct fuse_init_out init = {
-			.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION,
-			.max_readahead = PAGE, .max_write = PAGE
-		};
-		struct fuse_entry_out entry = { .nodeid = 2, .attr = file };
-		struct fuse_attr_out attr = { .attr = in->nodeid == 1 ? root : file };
-		struct fuse_open_out open = { .fh = 1 };
-
-		switch (in->opcode) {
-		case FUSE_INIT:
-			answer(fd, in->unique, &init, sizeof(init), 0);
-			break;
-		case FUSE_LOOKUP:
-			answer(fd, in->unique, &entry, sizeof(entry), 0);
-			break;
-		case FUSE_GETATTR:
-			answer(fd, in->unique, &attr, sizeof(attr), 0);
-			break;
-		case FUSE_OPEN:
-			answer(fd, in->unique, &open, sizeof(open), 0);
-			break;
-		case FUSE_READ:
-		case FUSE_FORGET:
-			break;
-		default:
-			answer(fd, in->unique, NULL, 0, -38 /* ENOSYS */);
-		}
-	}
-	_exit(0);
-}
-
-/* A file of that file system. */
-static int mute_file(const char *folder)
-{
-	char options[128], path[4096];
-	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-
-	if (fd < 0)
-		fail("/dev/fuse");
-	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
-	if (mount("mute", folder, "fuse", MS_NOSUID, options) != 0)
-		fail("mount");
-	if (fork() == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		serve(fd);
-	}
-	close(fd);
-	snprintf(path, sizeof(path), "%s/file", folder);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		fail(path);
-	return fd;
-}
-
 int main(int argc, char **argv)
 {
 	static unsigned long self[2], loop_a[2], loop_b[2], chain[300][2];
@@ -205,7 +120,8 @@ int main(int argc, char **argv)
 		chain[i][0] = i < 299 ? (unsigned long)chain[i + 1] : 0;
 		chain[i][1] = code;
 	}
-	int mute = mute_file(argv[1]), empty = memfd_create("empty", MFD_CLOEXEC);
+	pid_t server;
+	int mute = mute_file(argv[1], 0, &server), empty = memfd_create("empty", MFD_CLOEXEC);
 	char *served = edge(PROT_READ | PROT_WRITE, -1), *gone = edge(PROT_NONE, -1);
 	char *closed = edge(PROT_NONE, -1), *fuse = edge(PROT_READ, mute);
 	char *behind_end = edge(PROT_READ, empty), *untouched = edge(PROT_READ | PROT_WRITE, -1);

@@ -7,19 +7,7 @@
 // no 32-bit program has reason to do with a 64-bit one. Prints "ready PID" and waits for the end of
 // stdin.
 
-static long call(long number, long a, long b, long c)
-{
-	long result;
-
-	__asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
-	return result;
-}
-#define EXIT 1
-#define READ 3
-#define WRITE 4
-#define OPEN 5
-#define GETPID 20
-#define OLD_MMAP 90
+#include "call_32.h"
 
 __attribute__((used)) static void program(long *stack)
 {
