@@ -59,7 +59,7 @@ pub(crate) struct Context {
     pub(crate) stacks: SetOnce<StackTable>,
     /// Set once a probe's stacks may be deferred.
     pub(crate) late: SetOnce<Arc<Slots<Context>>>,
-    /// Set once samples copy stacks: those of tasks in the kernel, which are sampled in an interrupt.
+    /// Set once samples copy stacks: for those of tasks that were interrupted in the kernel.
     pub(crate) interrupted: SetOnce<BottomHalves<Context>>,
     #[pin]
     pub(crate) waiter: Waiter,

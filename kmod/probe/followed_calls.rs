@@ -41,11 +41,11 @@ impl Probe {
             (Role::Leave, true) => self.at_jump(calls, regs, current, here),
             (_, true) => self.at_exit(calls, regs, current, here, top),
             (role, false) => {
-                // The kernel need not step the return of a task that is left out.
+                // The kernel need not step the return of a task that is not traced.
                 if role == Role::End {
                     *top = Frame::of(regs, current, self.call).top;
                 }
-                self.left_out(regs, current)
+                self.not_admitted(regs, current)
             }
         }
     }
@@ -76,7 +76,7 @@ impl Probe {
             });
             return match admits {
                 true => Verdict::Keep,
-                false => self.left_out(regs, current),
+                false => self.not_admitted(regs, current),
             };
         }
         let hit = self.new_hit(regs, current, here, sequence.into(), regs.ip(), None);

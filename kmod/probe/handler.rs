@@ -117,11 +117,11 @@ impl Hook for Probe {
 }
 
 impl Probe {
-    /// What a hit of a task that the filter has not admitted is for its process. The kernel asks
-    /// [`wants`](Hook::wants) under two locks, and the breakpoint would stay, where others of the
-    /// process may be admitted.
+    /// The verdict on a hit of a task that the filter has not admitted. Where another task of its
+    /// process may be, [`Verdict::Remove`] would have the kernel ask [`wants`](Hook::wants) under two
+    /// locks, and the breakpoint would stay.
     #[cold]
-    pub(super) fn left_out(&self, regs: &Regs<'_>, current: &Current) -> Verdict {
+    pub(super) fn not_admitted(&self, regs: &Regs<'_>, current: &Current) -> Verdict {
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
         match context.session_owner.may_admit(filter, current) {
@@ -261,7 +261,7 @@ impl Probe {
         let filter = context.filter.in_handler(regs);
         if !context.session_owner.admits(filter, current) {
             self.turn_away(&here, End::Filtered);
-            return self.left_out(regs, current);
+            return self.not_admitted(regs, current);
         }
         if self.counts_only {
             here.end(End::Aggregated);

@@ -8,10 +8,10 @@
 //! what a function restores: its return address, and its caller's registers. Rows are freed when
 //! their address space ends.
 //!
-//! A call may be in one of the rows of a set. The task that turns a row's state to busy owns it until it
-//! publishes it; a busy row is passed over. If all are taken, the container that has most calls under
-//! way, and in it the address space that has most, loses its oldest call of the set: see
-//! [`UnderWay::evict`].
+//! A call may be in one of the rows of a set. The task that turns a row's state to busy owns it
+//! until it publishes it; a busy row is passed over. If all are taken, the container that has most
+//! calls under way, and in it the address space that has most, loses its oldest call of the set:
+//! see [`UnderWay::evict`].
 
 use crate::{
     common::{abi::CALLS_MAX, table::hash},

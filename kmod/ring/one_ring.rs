@@ -35,8 +35,8 @@ const LOST_BYTES: u64 = size_of::<Lost>() as u64;
 const WHOLE_BYTES: u64 = 512;
 /// Most records that are looked at under the lock.
 const LOOKS_MAX: u32 = 64;
-/// Most times that a long record takes the lock for its room. By then it has that of so many others
-/// that any fits.
+/// Most times that a long record takes the lock for its room: that of [`LOOKS_MAX`] others each
+/// time, which is enough for any.
 const LONG_STEPS_MAX: u32 = 32;
 const LENGTH_MASK: u64 = LENGTH as u64;
 const _: () = {
@@ -351,7 +351,7 @@ impl Ring {
     }
 }
 
-/// The header of a complete record with a body of so many bytes.
+/// The header of a complete record with a body of `body` bytes.
 #[inline(always)]
 fn header(kind: u16, body: usize) -> u64 {
     let length = size_of::<Header>().wrapping_add(body) as u64;

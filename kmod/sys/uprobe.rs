@@ -81,7 +81,7 @@ pub(crate) trait Hook: Send + Sync + 'static {
 struct Consumer<H> {
     raw: Opaque<bindings::uprobe_consumer>,
     hook: H,
-    /// Whether its filter admits nobody.
+    /// Whether its filter admits no address space.
     is_closed: AtomicBool,
     /// A consumer that comes to the uprobe and leaves at once, with the wishes of the hook but for
     /// address spaces that failed.
@@ -218,7 +218,7 @@ impl<H: Hook> Member<H> {
             }
             cond_resched();
         }
-        hook.failed_in(failed.left_out().wrapping_add(untried));
+        hook.failed_in(failed.skipped().wrapping_add(untried));
         Ok(())
     }
 

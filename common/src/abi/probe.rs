@@ -16,7 +16,8 @@ pub const PROBE_CALL: u32 = 3;
 /// [`Probe::kind`]: a function begins whose ends are seen at its exits, with its return
 /// address left alone. The entry program runs (and keeps values). A hit that begins a call is
 /// counted as `aggregated`. Of more than [`CALLS_MAX`] calls under way some are forgotten
-/// ([`Counters::evicted`]): the oldest ones of the container that has most. A call is known by its address space, by where its return address is, and by [`Probe::call`].
+/// ([`Counters::evicted`]): the oldest ones of the container that has most. A call is known by its
+/// address space, by where its return address is, and by [`Probe::call`].
 /// Not at an instruction with a [`PROBE_END`] or [`PROBE_LEAVE`] of the same call: which of them is
 /// hit first is not known.
 pub const PROBE_BEGIN: u32 = 4;
@@ -271,9 +272,9 @@ pub enum Refusal {
     Twice = 19,
     /// [`PROBE_SAMPLE`]: fewer than 1 or more than [`SAMPLE_HZ_MAX`] times a second.
     BadFrequency = 20,
-    /// Not the kernel itself answers when the file is read, but a server that may never do so (FUSE,
-    /// NFS, SMB, 9p and their like, also beneath an overlay), or its kind of file system is not
-    /// known. [`PROBE_MAY_HANG`] probes it nevertheless.
+    /// Not the kernel itself answers when the file is read, but a server that may never do so
+    /// (FUSE, NFS, SMB, 9p and their like, also beneath an overlay), or its kind of file system is
+    /// not known. [`PROBE_MAY_HANG`] probes it nevertheless.
     NeedsAnswer = 21,
 }
 
@@ -406,8 +407,8 @@ pub struct Counters {
     /// was attached or the filter set last: their semaphore is spoiled, say, or their control group
     /// has no memory. At most 257: if so, there may be more. Zero for one CPU.
     pub processes_failed: u64,
-    /// Out: calls, of this probe or others, that were forgotten for those that begin at this one, as
-    /// there were more than [`CALLS_MAX`]. Zero for one CPU.
+    /// Out: calls, of this probe or others, that were forgotten for those that begin at this one,
+    /// as there were more than [`CALLS_MAX`]. Zero for one CPU.
     pub evicted: u64,
 }
 const _: () = assert!(size_of::<Counters>() == 208);

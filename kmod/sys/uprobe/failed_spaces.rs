@@ -31,8 +31,8 @@ pub(super) struct FailedSpaces {
     has_passed: AtomicBool,
     /// The number of the address space that the pass let in last, or zero.
     last: AtomicU64,
-    /// Wanted address spaces that the pass left out.
-    left_out: AtomicU32,
+    /// Address spaces of the hook that the pass skipped.
+    skipped: AtomicU32,
     numbers: KVVec<AtomicU64>,
     count: AtomicUsize,
 }
@@ -44,7 +44,7 @@ impl FailedSpaces {
             passing: AtomicUsize::new(0),
             has_passed: AtomicBool::new(false),
             last: AtomicU64::new(0),
-            left_out: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
             numbers: memory::made(FAILED_MAX, |_| Ok(AtomicU64::new(0)))?,
             count: AtomicUsize::new(0),
         };
@@ -64,7 +64,7 @@ impl FailedSpaces {
     pub(super) fn begin_pass(&self) {
         self.passing.store(Current::get().address(), Relaxed);
         self.last.store(0, Relaxed);
-        self.left_out.store(0, Relaxed);
+        self.skipped.store(0, Relaxed);
         self.has_passed.store(true, Relaxed);
     }
 
@@ -82,7 +82,7 @@ impl FailedSpaces {
         if self.passing.load(Relaxed) == Current::get().address() {
             match has_failed {
                 true => {
-                    self.left_out.fetch_add(1, Relaxed);
+                    self.skipped.fetch_add(1, Relaxed);
                 }
                 false => self.last.store(number, Relaxed),
             }
@@ -109,8 +109,8 @@ impl FailedSpaces {
         true
     }
 
-    /// How many wanted address spaces the pass left out.
-    pub(super) fn left_out(&self) -> u32 {
-        self.left_out.load(Relaxed)
+    /// How many address spaces of the hook the pass skipped.
+    pub(super) fn skipped(&self) -> u32 {
+        self.skipped.load(Relaxed)
     }
 }

@@ -102,7 +102,7 @@ impl Fuse {
         });
     }
 
-    /// From now on requests are taken, and not answered: not even a signal ends who waits.
+    /// From now on requests are taken, and not answered: not even a signal ends a wait.
     pub(crate) fn be_mute(&self) {
         self.server.is_mute.store(true, SeqCst);
     }

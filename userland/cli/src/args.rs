@@ -150,7 +150,7 @@ struct VerifyArguments {
     #[arg(long, value_name = "N", default_value = "1000", help_heading = LIMITS,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_probes: u32,
-    /// Look at ten-byte nops, as the same option of other verbs probes them
+    /// Accept ten-byte nops, as --fast-nops of the probing verbs does
     #[arg(long, help_heading = LIMITS)]
     fast_nops: bool,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that ask us to end, and a watch that ends us when a file server, or whoever reads our
+//! Signals that ask us to end, and a watch that ends us when a file server, or the reader of our
 //! output, keeps us from doing so.
 //!
 //! A thread takes the signals and hands them on. It ends us by the signal itself at the second one,

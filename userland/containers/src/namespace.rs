@@ -12,10 +12,10 @@
 //! or a trap, and no path but the one asked for is looked up.
 //!
 //! A file system of the container's (FUSE, a dead NFS server) may never answer, and not even a
-//! signal may end who waits for it. So the work is done by a process that shares our memory and
-//! descriptors, for which the thread waits: we can end without it. Then the caller gets [`Error::TimedOut`], and the thread stays behind until the
-//! file system answers or our process ends. There are at most [`BEHIND_MAX`] of them: a container
-//! takes no more of our memory.
+//! signal may end the wait for it. So the thread has a process do the work that shares our memory
+//! and descriptors: we can end without it. The caller gets [`Error::TimedOut`], and the thread
+//! stays behind until the file system answers or our process ends. There are at most
+//! [`BEHIND_MAX`] of them: a container takes no more of our memory.
 //!
 //! No panic of the thread opens files by path either (`panics.rs`). A caller that installs a
 //! panic hook must call the one that was there before, and must not symbolize.
@@ -293,10 +293,7 @@ fn wait<T>(receiver: &Receiver<T>, limit: Duration) -> std::result::Result<T, Re
 }
 
 /// Runs `job` in a process that has this thread's memory and descriptors while the thread waits.
-#[expect(
-    unsafe_code,
-    reason = "nobody else makes a process that can be left behind"
-)]
+#[expect(unsafe_code, reason = "std makes no process that can be left behind")]
 fn apart<T>(job: impl FnOnce() -> T) -> io::Result<T> {
     // It must not be ended by what ends us, but with us.
     SigSet::all().thread_block()?;

@@ -240,8 +240,8 @@ fn every_sample_is_accounted_for() {
 }
 
 test! { core, a_hostile_program_costs_a_sample_little, module, cpus = 2 }
-/// In an interrupt nothing is read but the stack, and elsewhere a bounded number of notes: 128 files
-/// of empty notes were read from end to end, and all mappings looked at twice, in each sample.
+/// In an interrupt nothing is read but the stack, and elsewhere a bounded number of notes: 128
+/// files of empty notes were read from end to end, and all mappings looked at twice, in each sample.
 fn a_hostile_program_costs_a_sample_little() {
     let _module = Module::load();
     let session = Session::with_rings(1 << 22);

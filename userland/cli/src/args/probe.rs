@@ -136,7 +136,7 @@ pub(super) struct RunArguments {
     /// probe reads is unchanged.
     #[arg(long, help_heading = PROBES, hide_short_help = true)]
     exact: bool,
-    /// Probe ten-byte nops, which the kernel makes calls: fast, but a program that moves such code dies
+    /// Probe ten-byte nops, too: fast, but a program that moves such code dies
     #[arg(long, help_heading = PROBES, hide_short_help = true)]
     fast_nops: bool,
     /// How to see a function's return

@@ -187,7 +187,7 @@ impl Dump {
     }
 }
 
-/// Opens a mapped file, if that asks no server: not even a signal ends who waits for one.
+/// Opens a mapped file, if that asks no server: not even a signal ends a wait for one.
 pub(crate) fn open(session: &Session, pid: u32, mapping: &Mapping) -> Option<File> {
     let mut options = File::options();
     options.read(true).custom_flags(OFlag::O_PATH.bits());

@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         raise_file_limit();
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
         let detacher = session.detacher()?;
-        // Not even a thread of ours that cannot be killed keeps breakpoints, then.
+        // A thread of ours that cannot be killed would keep the breakpoints.
         signals::at_forced_end(move || drop(detacher.detach_all()));
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
         let filter = wanted.options.tasks.narrow(filter)?;
