@@ -51,34 +51,9 @@ impl TaskWork for Context {
     fn run(&self, job: &DeferredStack) {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
-        self.append_late(job, &stack, end, pages);
-    }
-}
-
-/// The stack of a task that was sampled in the kernel, which is copied for user space: with
-/// interrupts off that would take too long.
-impl BottomHalf for Context {
-    type Job = DeferredStack;
-
-    fn run_interrupted(&self, job: &DeferredStack) {
-        let mut stack = Stack::new();
-        let end = self.capture_now(&mut stack, job);
-        self.append_late(job, &stack, end, 0);
-    }
-
-    fn miss_interrupted(&self, job: &DeferredStack) {
-        if let Some(here) = job.counters.here(job.owner.cpu) {
-            here.stack_cut();
-        }
-    }
-}
-
-impl Context {
-    /// Appends the record of a stack that was captured late, and completes it by a copy.
-    fn append_late(&self, job: &DeferredStack, stack: &Stack, end: StackEnd, pages: u8) {
         let now_ns = sys::now_ns();
-        let end = self.copy_if_left(stack, end, &job.owner, now_ns);
-        let frames = Frames::of(stack, end);
+        let end = self.copy_if_left(&stack, end, &job.owner, now_ns);
+        let frames = Frames::of(&stack, end);
         let record = LateStack {
             time_ns: now_ns,
             hit_ns: job.owner.hit_ns,
@@ -99,7 +74,17 @@ impl Context {
             }
         }
     }
+}
 
+impl BottomHalf for Context {
+    fn miss(&self, job: &DeferredStack) {
+        if let Some(here) = job.counters.here(job.owner.cpu) {
+            here.stack_cut();
+        }
+    }
+}
+
+impl Context {
     /// Captures as much of the stack as is present.
     fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();
@@ -112,14 +97,15 @@ impl Context {
     }
 
     /// Captures the stack, and fetches missing pages until it is complete or a page cannot be
-    /// fetched; returns also the number of fetches.
+    /// fetched, as in a softirq; returns also the number of fetches.
     fn capture_late(&self, stack: &mut Stack, job: &DeferredStack) -> (StackEnd, u8) {
         let mut pages = 0;
         let mut last = None;
         loop {
             *stack = Stack::new();
             let end = self.capture_now(stack, job);
-            let Some(address) = stack.missed().filter(|_| pages < PAGES_MAX) else {
+            let may_fetch = pages < PAGES_MAX && !sys::in_interrupt();
+            let Some(address) = stack.missed().filter(|_| may_fetch) else {
                 return (end, pages);
             };
             let is_same = last == Some(address);

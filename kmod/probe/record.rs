@@ -165,12 +165,12 @@ impl Probe {
         tail: &Tail<'_>,
     ) -> bool {
         let in_kernel = matches!(hit.origin, Origin::Kernel(_));
-        let interrupted = match (&stack.rest(), self.context.interrupted.as_ref()) {
-            (Some(_), Some(interrupted)) if in_kernel => interrupted.take(),
+        // A copy here would keep interrupts off for long.
+        let interrupted = match self.context.interrupted.as_ref() {
+            Some(interrupted) if in_kernel && stack.rest().is_some() => interrupted.take(),
             _ => None,
         };
         end = match in_kernel {
-            // A copy would keep interrupts off for long.
             true => end.if_left(),
             false => self
                 .context

@@ -5,7 +5,7 @@
 //! The work runs as a softirq. Where that is left to a thread (PREEMPT_RT, or a storm of softirqs),
 //! another task runs, and the job is missed.
 
-use super::{memory, task::Current};
+use super::{memory, task::Current, task_work::TaskWork};
 use core::{
     cell::UnsafeCell,
     ffi::c_int,
@@ -22,16 +22,10 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Does jobs.
-pub(crate) trait BottomHalf: Send + Sync + Sized + 'static {
-    /// The data of one job.
-    type Job: Send + 'static;
-
-    /// Does a job, in the task that was interrupted. May not sleep, but is no interrupt.
-    fn run_interrupted(&self, job: &Self::Job);
-
-    /// Another task runs already.
-    fn miss_interrupted(&self, job: &Self::Job);
+/// Does jobs: [`TaskWork::run`] in the task that was interrupted, where it must not sleep.
+pub(crate) trait BottomHalf: TaskWork {
+    /// The job cannot be done: another task runs already.
+    fn miss(&self, job: &Self::Job);
 }
 
 /// Room for one job on each CPU.
@@ -152,8 +146,8 @@ unsafe extern "C" fn run_left<O: BottomHalf>(work: *mut bindings::work_struct) {
     }) = left
     {
         match of == Current::get().address() {
-            true => owner.run_interrupted(&job),
-            false => owner.miss_interrupted(&job),
+            true => owner.run(&job),
+            false => owner.miss(&job),
         }
     }
     slot.taken.store(false, Release);
