@@ -3,7 +3,7 @@
 
 use crate::probes::{here, probe_query};
 use crate::support::{file, Folder};
-use nsprobe_probes::{Probes, Refused};
+use nsprobe_probes::{ProbeQuery, Probes, Refused};
 use nsprobe_spec::decode::Shape;
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
@@ -255,4 +255,50 @@ fn what_the_kernel_does_not_reach_is_told() {
     };
     assert_eq!(once, [""; 0]);
     assert!(twice[0].contains("maps the page of its semaphore twice"));
+}
+
+/// A ten-byte nop where a function begins, and under a static probe.
+const NOPS: &str = "\
+#define NOP10 \".byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0\\n\"
+__asm__(\".globl begins\\n.type begins, @function\\nbegins: \" NOP10 \"push %rbx\\npop %rbx\\nret\\n\"
+    \".size begins, . - begins\\n\");
+int main(void) {
+    __asm__ volatile(\"990: \" NOP10
+        \".pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n.balign 4\\n\"
+        \".4byte 992f-991f, 994f-993f, 3\\n991: .asciz \\\"stapsdt\\\"\\n992: .balign 4\\n\"
+        \"993: .8byte 990b, 0, 0\\n.asciz \\\"fast\\\"\\n.asciz \\\"nop\\\"\\n\"
+        \".asciz \\\"\\\"\\n994: .balign 4\\n.popsection\");
+}
+";
+
+/// The kernel makes a call of a breakpoint there, and a program that moves its text dies of it.
+#[test]
+fn ten_byte_nops_are_probed_where_the_user_insists_alone() {
+    let folder = Folder::new("nops");
+    let Some(program) = folder.program("nops", NOPS, &["-O1"]) else {
+        return;
+    };
+    let place = |query: &ProbeQuery| match here(&program, query) {
+        Ok(found) => {
+            let probe = &found.probes[0];
+            Ok(probe.breakpoint.0 - probe.offset.0)
+        }
+        Err(Refused::Because(why)) => Err(why.join(": ")),
+        Err(other) => panic!("{other:?}"),
+    };
+    let insists = |query: ProbeQuery| ProbeQuery {
+        fast_nops: true,
+        ..query
+    };
+    let exact = || ProbeQuery {
+        exact: true,
+        ..probe_query("begins")
+    };
+    assert_eq!(place(&probe_query("begins")), Ok(10));
+    assert_eq!(place(&insists(probe_query("begins"))), Ok(0));
+    for query in [exact, || probe_query("fast:nop")] {
+        let why = place(&query()).expect_err("it is refused");
+        assert!(why.contains("--fast-nops probes it"), "{why}");
+        assert_eq!(place(&insists(query())), Ok(0));
+    }
 }

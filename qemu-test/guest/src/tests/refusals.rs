@@ -187,4 +187,11 @@ fn a_user_is_told_what_is_missing() {
         "run nsprobe as root",
     ]);
     assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
+    // perf's limit is ours.
+    const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let usual = fs::read_to_string(MOST).expect("the kernel has it");
+    fs::write(MOST, "50").expect("tests run as root");
+    let got = command::run(&["profile", "-F", "51", "-t", "1"]);
+    fs::write(MOST, usual).expect("tests run as root");
+    got.refused(&["50 samples a second at most", MOST]);
 }

@@ -4,6 +4,7 @@
 
 use super::sinks::{attach, program, SUMS};
 use super::stack_ids::ask;
+use crate::command::Running;
 use crate::module::Module;
 use crate::session::Session;
 use crate::steps::{key, step};
@@ -113,4 +114,24 @@ fn blocks_have_rows_and_stacks_beside_a_flood() {
     // By chance few of its keys find both sets full.
     assert!(of(true).0 >= 90 && of(true).0 == of(true).1);
     assert_eq!(stacks.full_pidns, answer.turned_away_pidns);
+}
+
+test! { core, the_container_that_fills_a_table_is_named }
+fn the_container_that_fills_a_table_is_named() {
+    let _module = Module::load();
+    let mut flood = contained("call_in_loop", "begins_with_push");
+    let spec = format!("{}:begins_with_push", flood.file().display());
+    let mut count = Running::start(&["count", &spec, "--by", "arg1", "--rows", "16"]);
+    count.attached(1);
+    flood.call(1000);
+    let (code, errors) = count.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
+    let note = errors
+        .lines()
+        .find(|line| line.contains("has its share of the rows"));
+    // Its pid namespace is no runtime's.
+    assert!(
+        note.is_some_and(|note| note.contains("(pid namespace ")),
+        "{errors}"
+    );
 }

@@ -114,13 +114,14 @@ impl Ended {
 /// Fails for more samples a second than the machine allows perf.
 fn check_sample_rate(hz: u32) -> anyhow::Result<()> {
     const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
-    let most = std::fs::read_to_string(MOST);
-    match most.ok().and_then(|most| most.trim().parse::<u32>().ok()) {
-        Some(most) if hz > most => bail!(
+    let most = std::fs::read_to_string(MOST).unwrap_or_default();
+    if most.trim().parse().is_ok_and(|most: u32| hz > most) {
+        let most = most.trim();
+        bail!(
             "this machine allows {most} samples a second at most: try -F {most}, or raise {MOST}"
-        ),
-        _ => Ok(()),
+        );
     }
+    Ok(())
 }
 
 /// Finds the target and what is probed in it.

@@ -179,10 +179,16 @@ impl ProbeLabel {
 }
 
 impl Summary {
-    /// A note on samples that were not taken, if there are many: of `hz` a second on each CPU.
+    /// A note on samples that were not taken, if there are many: of `hz` a second on each CPU that
+    /// is online.
     pub(crate) fn samples_note(&self, hz: Option<u32>) -> Option<String> {
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok()??;
-        let expected = (f64::from(hz?) * cpus as f64 * self.elapsed.as_secs_f64()) as u64;
+        self.note_on_samples(f64::from(hz?) * cpus as f64)
+    }
+
+    /// The same for `rate` samples a second in all.
+    fn note_on_samples(&self, rate: f64) -> Option<String> {
+        let expected = (rate * self.elapsed.as_secs_f64()) as u64;
         let total = self.total();
         let seen = total.hits + total.idle + total.kernel_threads;
         // The first and last ones of each CPU, and what a rate that the kernel adapts needs.

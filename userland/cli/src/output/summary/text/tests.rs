@@ -53,6 +53,20 @@ fn what_does_not_add_up_is_said() {
     assert!(summary(5, 4).problem().unwrap().contains("4 came out"));
 }
 
+#[test]
+fn samples_that_were_not_taken_are_said() {
+    let mut summary = summary(0, 0);
+    summary.probes[0].counters = Counters {
+        hits: 100,
+        idle: 150,
+        kernel_threads: 20,
+        ..Counters::default()
+    };
+    assert_eq!(summary.note_on_samples(200.0), None);
+    let note = summary.note_on_samples(400.0).unwrap();
+    assert!(note.starts_with("270 of about 600 samples"), "{note}");
+}
+
 fn told(summary: &Summary, detail: Detail) -> String {
     let mut out = Vec::new();
     summary.write(&mut out, detail).unwrap();
