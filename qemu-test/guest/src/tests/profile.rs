@@ -282,6 +282,9 @@ fn a_hostile_program_costs_a_sample_little() {
     let most = records.hits.len() as u64;
     assert!(calls[0] < 100 * most && calls[1] < 400 * most, "{calls:?}");
     assert!(are_there);
+    // Stacks of the kernel's samples are copied all the same: when interrupts are on again.
+    let (late, copies) = (records.late.len(), records.copies.len());
+    assert!(late >= 50 && copies >= late, "{late} late, {copies} copies");
     let whole = records.hits.iter().filter(|(hit, frames)| {
         hit.pid == neighbour.0.id()
             && frames
