@@ -452,6 +452,12 @@ struct nsprobe_setup {
  */
 #define NSPROBE_FILTER_PIDNS_LIST (1U << 8)
 
+/*
+ * nsprobe_filter.flags: no samples of tasks that run the program of
+ * nsprobe_filter.program_fd, such as the owner's helpers.
+ */
+#define NSPROBE_FILTER_NOT_PROGRAM (1U << 9)
+
 /* Most pid namespaces in nsprobe_filter.pidns_list. */
 #define NSPROBE_FILTER_PIDNS_MAX 256
 
@@ -525,8 +531,11 @@ struct nsprobe_filter {
 	__u64 pidns_list;
 	/* 1 to NSPROBE_FILTER_PIDNS_MAX. */
 	__u32 pidns_count;
-	/* Zero. */
-	__u32 reserved3;
+	/*
+	 * With NSPROBE_FILTER_NOT_PROGRAM: a file descriptor of the program;
+	 * zero otherwise.
+	 */
+	__s32 program_fd;
 };
 
 /* A pid namespace, named by one of its processes. */

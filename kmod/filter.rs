@@ -7,6 +7,7 @@
 
 use crate::sys::{
     cgroup::Cgroup,
+    file_ref::HeldFile,
     pid_set::{Kind, PidSet},
     task::{Current, Mm, Namespace, Pid, Process, Who},
     thread::Thread, //
@@ -34,6 +35,8 @@ pub(crate) struct Filter {
     pub(crate) uid: Option<u32>,
     /// Only threads with this name, NUL-padded.
     pub(crate) comm: Option<[u8; 16]>,
+    /// No samples of tasks that run this program.
+    pub(crate) excluded_program: Option<HeldFile>,
     /// Whether the session owner's own process may be traced.
     pub(crate) include_self: bool,
     /// What can be decided without a lookup; see [`Filter::ready`].

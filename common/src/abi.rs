@@ -316,6 +316,9 @@ pub const FILTER_CHILDREN: u32 = 1 << 7;
 /// [`Filter::flags`]: instead of [`FILTER_PIDNS`]: only tasks in one of several pid
 /// namespaces or below.
 pub const FILTER_PIDNS_LIST: u32 = 1 << 8;
+/// [`Filter::flags`]: no samples of tasks that run the program of [`Filter::program_fd`], such as
+/// the owner's helpers.
+pub const FILTER_NOT_PROGRAM: u32 = 1 << 9;
 
 /// Most pid namespaces in [`Filter::pidns_list`].
 pub const FILTER_PIDNS_MAX: u32 = 256;
@@ -371,8 +374,8 @@ pub struct Filter {
     pub pidns_list: u64,
     /// 1 to [`FILTER_PIDNS_MAX`].
     pub pidns_count: u32,
-    /// Zero.
-    pub reserved3: u32,
+    /// With [`FILTER_NOT_PROGRAM`]: a file descriptor of the program; zero otherwise.
+    pub program_fd: i32,
 }
 const _: () = assert!(size_of::<Filter>() == 96);
 

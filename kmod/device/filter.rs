@@ -10,6 +10,7 @@ use crate::{
     sys::{
         cgroup::Cgroup,
         estale,
+        file_ref::HeldFile,
         memory::GFP_REQUEST,
         task::{Namespace, Process},
         thread::Thread, //
@@ -28,14 +29,14 @@ const KNOWN: u32 = abi::FILTER_PIDS
     | abi::FILTER_UID
     | abi::FILTER_COMM
     | abi::FILTER_CGROUP
-    | abi::FILTER_CHILDREN;
+    | abi::FILTER_CHILDREN
+    | abi::FILTER_NOT_PROGRAM;
 
 /// `FILTER`.
 pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let wanted = UserStruct::<abi::Filter>::read(arg)?.value;
-    let reserved = [wanted.reserved2, wanted.reserved3];
-    if wanted.flags & !KNOWN != 0 || reserved != [0; 2] {
+    if wanted.flags & !KNOWN != 0 || wanted.reserved2 != 0 {
         return Err(EINVAL);
     }
     let filter = Filter {
@@ -45,6 +46,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         cgroup: cgroup(&wanted)?,
         uid: uid(&wanted)?,
         comm: comm(&wanted)?,
+        excluded_program: excluded_program(&wanted)?,
         include_self: wanted.flags & abi::FILTER_SELF != 0,
         fast: FastFilter::Nothing,
     };
@@ -57,6 +59,14 @@ fn with(wanted: &abi::Filter, flag: u32, is_zero: bool) -> Result<Option<()>> {
         (true, _) => Ok(Some(())),
         (false, true) => Ok(None),
         (false, false) => Err(EINVAL),
+    }
+}
+
+fn excluded_program(wanted: &abi::Filter) -> Result<Option<HeldFile>> {
+    let fd = wanted.program_fd;
+    match with(wanted, abi::FILTER_NOT_PROGRAM, fd == 0)? {
+        None => Ok(None),
+        Some(()) => HeldFile::of_fd(u32::try_from(fd).map_err(|_| EBADF)?).map(Some),
     }
 }
 

@@ -74,8 +74,11 @@ impl Samples {
     fn due(&self, current: &Current, here: Here<'_>) -> Option<Due> {
         let context = &*self.probe.context;
         let guard = rcu::read_lock();
-        let filter = context.filter.get(Reading::under_rcu(&guard));
-        if context.session_owner.admits(filter, current) {
+        let reading = Reading::under_rcu(&guard);
+        let filter = context.filter.get(reading);
+        let excluded = filter.and_then(|filter| filter.excluded_program.as_ref());
+        let is_excluded = excluded.is_some_and(|program| program.is_run_here(&reading));
+        if !is_excluded && context.session_owner.admits(filter, current) {
             return Some(Due { cpu: here.cpu });
         }
         here.begin();

@@ -2,13 +2,16 @@
 //! A file that a process mapped, and the root directory of a process, held after the process has
 //! ended.
 
-use super::{eremote, helpers};
-use core::{mem::MaybeUninit, ptr::NonNull};
+use super::{eremote, helpers, rcu_slot::Reading};
+use core::{
+    mem::MaybeUninit,
+    ptr::{self, NonNull}, //
+};
 use kernel::{
     bindings,
     cred::Credential,
     error::from_err_ptr,
-    fs::{file::FileDescriptorReservation, File},
+    fs::{file::FileDescriptorReservation, File, LocalFile},
     prelude::*,
     sync::aref::ARef, //
 };
@@ -30,6 +33,30 @@ impl HeldFile {
             bindings::get_file(file.as_ptr());
             ARef::from_raw(file.cast::<File>())
         })
+    }
+
+    /// The file that is open as `fd` in the current process.
+    pub(crate) fn of_fd(fd: u32) -> Result<Self> {
+        let file = LocalFile::fget(fd).map_err(|_| EBADF)?;
+        // SAFETY: No system call of this thread that holds a file's position lets us run.
+        Ok(HeldFile(unsafe { LocalFile::assume_no_fdget_pos(file) }))
+    }
+
+    /// Whether the current task runs this program. RCU is locked, which `_reading` proves; any
+    /// context.
+    pub(crate) fn is_run_here(&self, _reading: &Reading<'_>) -> bool {
+        let current = kernel::current!();
+        let Some(mm) = current.mm() else {
+            return false;
+        };
+        // SAFETY: The current task keeps its address space. Under RCU the memory of its file stays
+        // one of a file (SLAB_TYPESAFE_BY_RCU), though perhaps of another one: only the address of
+        // its inode is read. That of ours stays, as the file is held.
+        unsafe {
+            let file = ptr::read_volatile(&raw const (*mm.as_raw()).__bindgen_anon_1.exe_file);
+            !file.is_null()
+                && ptr::read_volatile(&raw const (*file).f_inode) == (*self.0.as_ptr()).f_inode
+        }
     }
 
     /// Opens the file anew, read-only, as the current task. Task context, may sleep. `EREMOTE` if

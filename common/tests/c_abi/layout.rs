@@ -83,7 +83,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_id, tids, tid_count,
             uid, comm, cgroup_id, cgroup_fd, reserved2, pidns_list, pidns_count,
-            reserved3 }
+            program_fd }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
             entry_program, return_program, table, span, max_writes, every, rate,
             burst, runaway, call, refused, error }
@@ -299,6 +299,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FILTER_CGROUP,
         FILTER_CHILDREN,
         FILTER_PIDNS_LIST,
+        FILTER_NOT_PROGRAM,
         PROBE_ENTRY,
         PROBE_RETURN,
         PROBE_CALL,

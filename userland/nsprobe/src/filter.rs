@@ -3,9 +3,13 @@
 
 use crate::error::{Error, Result};
 use nsprobe_common::abi::{
-    self, FILTER_CGROUP, FILTER_CHILDREN, FILTER_COMM, FILTER_PIDNS, FILTER_PIDNS_LIST,
-    FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS, FILTER_UID,
+    self, FILTER_CGROUP, FILTER_CHILDREN, FILTER_COMM, FILTER_NOT_PROGRAM, FILTER_PIDNS,
+    FILTER_PIDNS_LIST, FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS,
+    FILTER_UID,
 };
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 /// The traced tasks; conditions are joined by "and".
 #[derive(Clone, Debug, Default)]
@@ -18,6 +22,7 @@ pub struct Filter {
     comm: Option<[u8; 16]>,
     children: bool,
     own_process: bool,
+    excluded_program: Option<Arc<File>>,
 }
 
 impl Filter {
@@ -96,6 +101,12 @@ impl Filter {
         self
     }
 
+    /// No samples of tasks that run this program.
+    pub fn without_program(mut self, program: File) -> Filter {
+        self.excluded_program = Some(Arc::new(program));
+        self
+    }
+
     pub(crate) fn request(&self) -> Result<abi::Filter> {
         let listed = self.pids.len().max(self.tids.len());
         if listed > FILTER_PIDS_MAX as usize {
@@ -118,7 +129,12 @@ impl Filter {
                 | flag(self.cgroup_id.is_some(), FILTER_CGROUP)
                 | flag(self.uid.is_some(), FILTER_UID)
                 | flag(self.comm.is_some(), FILTER_COMM)
-                | flag(self.own_process, FILTER_SELF),
+                | flag(self.own_process, FILTER_SELF)
+                | flag(self.excluded_program.is_some(), FILTER_NOT_PROGRAM),
+            program_fd: match &self.excluded_program {
+                Some(program) => program.as_raw_fd(),
+                None => 0,
+            },
             pidns_pid: one.pid,
             pidns_id: one.id,
             cgroup_id: self.cgroup_id.unwrap_or_default(),

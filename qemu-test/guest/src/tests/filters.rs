@@ -490,7 +490,7 @@ fn wrong_filters_change_nothing() {
         ),
         (
             Filter {
-                reserved3: 1,
+                program_fd: 1,
                 ..namespaces(&[here])
             },
             libc::EINVAL,

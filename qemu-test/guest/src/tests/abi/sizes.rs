@@ -368,7 +368,7 @@ fn each_request_takes_the_sizes_of_the_past_and_the_future() {
 fn reserved(nr: u32) -> Vec<usize> {
     match nr {
         abi::NR_SETUP => vec![offset_of!(Setup, reserved)],
-        abi::NR_FILTER => vec![offset_of!(Filter, reserved2), offset_of!(Filter, reserved3)],
+        abi::NR_FILTER => vec![offset_of!(Filter, reserved2)],
         abi::NR_DETACH => vec![offset_of!(Detach, reserved)],
         abi::NR_PROGRAM => vec![offset_of!(Program, reserved)],
         abi::NR_FREEZE => vec![offset_of!(Freeze, reserved)],

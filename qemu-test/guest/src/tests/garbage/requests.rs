@@ -153,6 +153,10 @@ impl Garbage {
             filter.flags |= abi::FILTER_COMM;
             filter.comm[..12].copy_from_slice(b"call_in_loop");
         }
+        if self.chance(4) {
+            filter.flags |= abi::FILTER_NOT_PROGRAM;
+            filter.program_fd = self.group.as_raw_fd();
+        }
         match self.random.next() % 8 {
             0 => {
                 filter.flags |= abi::FILTER_CGROUP;
