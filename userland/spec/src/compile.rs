@@ -11,6 +11,7 @@ use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{
     self, Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+    SpecText,
 };
 use crate::{types, Value};
 use fields::Shown;
@@ -281,14 +282,17 @@ impl Compiled {
             Sink::Record => compiler.fields(&request.spec.fields)?,
             _ => Vec::new(),
         };
-        let keys = compiler.keys(keys)?;
+        let keys = compiler.keys(keys);
+        let keys = keys.map_err(|error| error.within(SpecText::Keys))?;
         if let Sink::Spans { sample, .. } = request.sink {
             early.extend(compiler.spans(request.spec, sample)?);
         }
         if let Some(value) = value {
-            let scalar = compiler.resolver.scalar(value)?;
+            let scalar = compiler.resolver.scalar(value);
             let steps = &mut compiler.steps;
-            steps.effect(Operation::Value, &scalar.value, 0, &value.span)?;
+            scalar
+                .and_then(|scalar| steps.effect(Operation::Value, &scalar.value, 0, &value.span))
+                .map_err(|error| error.within(SpecText::Value))?;
         }
         for change in request.changes {
             compiler.change(change, request).map_err(|error| {

@@ -27,7 +27,7 @@ pub use compile::{Code, Compiled, Request, Sink};
 pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
-pub use syntax::{Spec, SpecError};
+pub use syntax::{Spec, SpecError, SpecText};
 pub use types::{Base, Member, Shape, Type, TypeId, Variant, Variants};
 pub use usdt::UsdtScope;
 pub use value::{BinaryOperator, Value, Width};

@@ -33,6 +33,20 @@ pub struct SpecError {
     pub span: Span,
     /// What is wrong there, and what to do.
     pub message: String,
+    /// Which text the place is in.
+    pub text: SpecText,
+}
+
+/// A text that a probe is compiled from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SpecText {
+    /// The probe itself.
+    #[default]
+    Probe,
+    /// The keys that it is counted by.
+    Keys,
+    /// The value that is added up or spread over buckets.
+    Value,
 }
 
 impl SpecError {
@@ -41,7 +55,14 @@ impl SpecError {
         SpecError {
             span,
             message: message.into(),
+            text: SpecText::Probe,
         }
+    }
+
+    /// The same, of a place in that text.
+    #[must_use]
+    pub fn within(self, text: SpecText) -> SpecError {
+        SpecError { text, ..self }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::Binary;
 use object::elf;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Most libraries of one file.
 const NEEDED_MAX: usize = 1024;
@@ -47,6 +47,28 @@ impl Binary {
     /// The names of the libraries that it needs, as it has them; none when they cannot
     /// be read.
     pub fn needed(&self) -> Vec<String> {
+        self.dynamic_strings(elf::DT_NEEDED.0 as u64)
+    }
+
+    /// The directories that it has its libraries looked for in, before the usual ones; the file
+    /// lies in `origin`.
+    pub fn library_directories(&self, origin: &Path) -> Vec<PathBuf> {
+        let mut paths = self.dynamic_strings(elf::DT_RUNPATH.0 as u64);
+        if paths.is_empty() {
+            paths = self.dynamic_strings(elf::DT_RPATH.0 as u64);
+        }
+        let origin = origin.to_string_lossy();
+        let whole = |directory: &str| {
+            let directory = directory.replace("${ORIGIN}", "$ORIGIN");
+            PathBuf::from(directory.replace("$ORIGIN", &origin))
+        };
+        let all = paths.iter().flat_map(|paths| paths.split(':'));
+        let named = all.filter(|directory| !directory.is_empty());
+        named.map(whole).take(NEEDED_MAX).collect()
+    }
+
+    /// The strings of the dynamic section's entries of this tag.
+    fn dynamic_strings(&self, tag: u64) -> Vec<String> {
         let is_dynamic = |section: &&crate::elf::Section| section.kind == elf::SHT_DYNAMIC.0;
         let Some(dynamic) = self.elf.sections.iter().find(is_dynamic) else {
             return Vec::new();
@@ -59,9 +81,9 @@ impl Binary {
             return Vec::new();
         };
         let names = entries.chunks_exact(ENTRY_BYTES).filter_map(|entry| {
-            let is_needed = u64_at(entry, 0)? == elf::DT_NEEDED.0 as u64;
+            let is_meant = u64_at(entry, 0)? == tag;
             let at = u32::try_from(u64_at(entry, 8)?).ok()?;
-            let name = text_at(&strings, at, NAME_BYTES_MAX).filter(|_| is_needed)?;
+            let name = text_at(&strings, at, NAME_BYTES_MAX).filter(|_| is_meant)?;
             Some(String::from_utf8_lossy(name).into_owned())
         });
         names.take(NEEDED_MAX).collect()

@@ -55,11 +55,11 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
     match first {
         '0'..='9' => {
             let digits = word(0);
-            match number(digits) {
+            match number(digits).or_else(|| nanoseconds(digits)) {
                 Some(value) => Ok((Token::Number(value), digits.len())),
                 None => Err(SpecError::new(
                     at..at + digits.len(),
-                    "this is not a number",
+                    "this is not a number: 10, 0x1f and 20ms are",
                 )),
             }
         }
@@ -123,6 +123,22 @@ pub(super) fn number(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, base)
         .ok()
         .filter(|_| !digits.starts_with('+'))
+}
+
+/// A time span with a unit, as `$elapsed` counts: in nanoseconds.
+fn nanoseconds(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 4] = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+    ];
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let is_decimal = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| is_decimal)?;
+    number.checked_mul(*unit)
 }
 
 /// A string up to its closing quote.

@@ -188,6 +188,8 @@ fn operators_bind_as_in_c() {
     assert_eq!(condition("len%size%4"), "((len Modulo size) Modulo 4)");
     assert_eq!(condition("a%%di"), "(a Modulo %Rdi.8)");
     assert_eq!(condition("pair.0.1"), "pair.__0.__1");
+    let spans = "(20000000 Add (3000000000 Add (2000 Add 1)))";
+    assert_eq!(condition("20ms + (3s + (2us + 1ns))"), spans);
     for (cast, shown) in [
         ("*(int *)p", "Load(<41>p)"),
         ("(unsigned long int)p", "<80>p"),
@@ -217,6 +219,8 @@ fn errors_point_at_the_place() {
         ("f if %rzz", 5, "no such register"),
         ("f if \"x", 5, "closing quote"),
         ("f if 12monkeys", 5, "not a number"),
+        ("f if 0x1ms", 5, "not a number"),
+        ("f if 99999999999999s", 5, "not a number"),
         ("f if a ? b", 7, "should end"),
         ("\"f", 0, "closing quote"),
         ("f.c:0", 0, "such a line"),

@@ -154,10 +154,9 @@ fn refusals_are_bounded() {
     let spec = |start: usize, end: usize| {
         let message = "what is wrong".to_owned();
         let span = start..end;
-        Reply::Probes(Err(Refused::Spec(nsprobe_spec::SpecError {
-            span,
-            message,
-        })))
+        Reply::Probes(Err(Refused::Spec(nsprobe_spec::SpecError::new(
+            span, message,
+        ))))
     };
     assert!(spec(3, 3).is_sound() && spec(0, 12).is_sound());
     assert!(!spec(4, 3).is_sound() && !spec(0, usize::MAX).is_sound());
