@@ -67,6 +67,8 @@ pub struct Line {
     pub name: String,
     /// The name before it was shortened for people.
     pub system_name: String,
+    /// Whether that is a function's name, and not where the place is.
+    pub is_named: bool,
     /// Its source file.
     pub file: Option<String>,
     /// The line in that file, from 1.

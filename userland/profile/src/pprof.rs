@@ -8,7 +8,7 @@ use crate::{Line, Location, Profile, Sample};
 use flate2::write::GzEncoder;
 use flate2::Compression;
 use prost::Message;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Result, Write};
 
 /// Files begin at whole pages.
@@ -53,6 +53,8 @@ fn encoded(profile: &Profile) -> proto::Profile {
 struct Tables {
     strings: Strings,
     mappings: Vec<proto::Mapping>,
+    /// The place in `mappings` of each mapping of the profile.
+    places: Vec<usize>,
     locations: Vec<proto::Location>,
     functions: Vec<proto::Function>,
     /// Numbers of functions, by their names and their file.
@@ -74,29 +76,42 @@ impl Tables {
         let mut strings = Strings::new();
         let mut start = PAGE;
         let mut mappings = Vec::new();
-        for ((mapping, end), id) in profile.mappings.iter().zip(ends).zip(1..) {
+        let mut places = vec![0; profile.mappings.len()];
+        for at in program_first(profile) {
+            let (Some(mapping), Some(end)) = (profile.mappings.get(at), ends.get(at).copied())
+            else {
+                continue;
+            };
+            if let Some(place) = places.get_mut(at) {
+                *place = mappings.len();
+            }
+            let own = profile.locations.iter();
+            let lines = own.filter(|location| location.mapping == Some(at));
+            let lines: Vec<&Line> = lines.flat_map(|location| &location.lines).collect();
+            let has_files = lines.iter().any(|line| line.file.is_some());
             let limit = start.saturating_add(
                 end.max(1)
                     .checked_next_multiple_of(PAGE)
                     .unwrap_or(u64::MAX),
             );
             mappings.push(proto::Mapping {
-                id,
+                id: mappings.len() as u64 + 1,
                 memory_start: start,
                 memory_limit: limit,
                 file_offset: 0,
                 filename: strings.number(&mapping.path),
                 build_id: strings.number(&mapping.build_id),
-                has_functions: true,
-                has_filenames: true,
-                has_line_numbers: true,
-                has_inline_frames: true,
+                has_functions: lines.iter().any(|line| line.is_named),
+                has_filenames: has_files,
+                has_line_numbers: lines.iter().any(|line| line.line.is_some()),
+                has_inline_frames: has_files,
             });
             start = limit;
         }
         Tables {
             strings,
             mappings,
+            places,
             locations: Vec::new(),
             functions: Vec::new(),
             known: HashMap::new(),
@@ -112,7 +127,8 @@ impl Tables {
     }
 
     fn add_location(&mut self, location: &Location) {
-        let mapping = location.mapping.and_then(|at| self.mappings.get(at));
+        let place = location.mapping.and_then(|at| self.places.get(at));
+        let mapping = place.and_then(|place| self.mappings.get(*place));
         let (mapping_id, start) = mapping.map_or((0, 0), |found| (found.id, found.memory_start));
         let lines = location.lines.iter().map(|line| self.line(line)).collect();
         self.locations.push(proto::Location {
@@ -181,6 +197,35 @@ impl Tables {
         self.around.insert(name, id);
         id
     }
+}
+
+/// The mappings of a profile, the program that most samples are of in front: pprof takes the first
+/// for what the profile is of.
+fn program_first(profile: &Profile) -> Vec<usize> {
+    let mut weights = vec![0u64; profile.mappings.len()];
+    for sample in &profile.samples {
+        let locations = sample.stack.iter();
+        let locations = locations.filter_map(|at| profile.locations.get(*at));
+        let mappings: HashSet<usize> = locations.filter_map(|one| one.mapping).collect();
+        for at in mappings {
+            if let Some(weight) = weights.get_mut(at) {
+                *weight = weight.saturating_add(Profile::weight(sample));
+            }
+        }
+    }
+    let is_program = |at: &usize| {
+        let path = profile.mappings.get(*at).map_or("", |one| &one.path);
+        let name = path.rsplit('/').next().unwrap_or(path);
+        path.starts_with('/') && !name.contains(".so")
+    };
+    let all = 0..profile.mappings.len();
+    // Of equal ones the first.
+    let weight = |at: &usize| weights.get(*at).copied().unwrap_or(0);
+    let program = all.clone().rev().filter(is_program).max_by_key(weight);
+    program
+        .into_iter()
+        .chain(all.filter(|at| Some(*at) != program))
+        .collect()
 }
 
 /// Strings, each once; the first one is empty.
@@ -317,6 +362,22 @@ mod tests {
         }
         let last = &got.location[3];
         assert_eq!((last.mapping_id, last.address), (0, 0x7f00));
+    }
+
+    #[test]
+    fn the_program_is_the_first_mapping_and_flags_are_those_of_its_file() {
+        let mut profile = sample::profile();
+        profile.mappings.reverse();
+        for location in &mut profile.locations {
+            location.mapping = location.mapping.map(|at| 1 - at);
+        }
+        let got = decoded(&profile);
+        let first = &got.mapping[0];
+        assert_eq!(text(&got, first.filename), "/usr/bin/app");
+        assert_eq!(got.location[0].mapping_id, first.id);
+        let flags = |of: &proto::Mapping| [of.has_functions, of.has_filenames, of.has_line_numbers];
+        assert_eq!(flags(first), [true; 3]);
+        assert_eq!(flags(&got.mapping[1]), [true, false, false]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ fn line(name: &str, place: Option<(&str, u32)>) -> Line {
     Line {
         name: name.to_owned(),
         system_name: format!("long {name}"),
+        is_named: !name.starts_with('['),
         file: place.map(|(file, _)| file.to_owned()),
         line: place.map(|(_, line)| line),
     }
