@@ -18,10 +18,10 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
-    LeakPlan, ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey,
-    ReportPlan, Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, TargetSpec,
-    Tasks, TopPlan, TopSort, TracePlan, TreePlan,
+    is_glob, Aggregate, AggregatePlan, ContainerGroup, ContainersPlan, CtfPlan, Detail, ExportPlan,
+    HitKey, InfoPlan, LeakPlan, ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan,
+    RecordPlan, ReportKey, ReportPlan, Returns, RowsOptions, ScriptPlan, Shown, StatusPlan,
+    SymbolizePlan, TargetSpec, Tasks, TopPlan, TopSort, TracePlan, TreePlan,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};

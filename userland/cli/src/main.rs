@@ -19,6 +19,7 @@ mod hits;
 mod names;
 mod output;
 mod recording;
+mod rights;
 mod signals;
 mod tasks;
 

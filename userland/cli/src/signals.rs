@@ -4,7 +4,8 @@
 //!
 //! A thread takes the signals and hands them on. It ends us by the signal itself at the second one,
 //! or when nothing has gone on for a while since the first: the main thread has not run, and
-//! neither have the threads and parsers that it may wait for.
+//! neither have the threads and parsers that it may wait for. One that comes while results are
+//! printed ends the wait for names only.
 
 use anyhow::Context;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -33,6 +34,11 @@ const LAST: Duration = Duration::from_millis(500);
 static AT_FORCED_END: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new());
 /// Whether the main thread waits for the kernel, which takes its time.
 static IS_PATIENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether nothing is traced any more, and results are printed.
+static IS_PRINTING: AtomicBool = AtomicBool::new(false);
+/// Whether a signal came since then.
+static IS_HURRIED: AtomicBool = AtomicBool::new(false);
 
 /// A signal that asked us to end.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +111,16 @@ pub(crate) fn patiently<T>(wait: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Nothing is traced any more: the next signal asks for what there is.
+pub(crate) fn printing() {
+    IS_PRINTING.store(true, Relaxed);
+}
+
+/// Whether results are to be printed without waiting for more.
+pub(crate) fn is_hurried() -> bool {
+    IS_HURRIED.load(Relaxed)
+}
+
 /// Hands signals on until one more than `for_us` has come, or nothing goes on.
 fn watch(signals: &SignalFd, ours: &UnixDatagram, for_us: usize) {
     let mut seen = Vec::new();
@@ -128,6 +144,10 @@ fn watch(signals: &SignalFd, ours: &UnixDatagram, for_us: usize) {
                 continue;
             };
             seen.push(signal);
+            if IS_PRINTING.load(Relaxed) && !IS_HURRIED.swap(true, Relaxed) {
+                last = (Work::now(), Instant::now());
+                continue;
+            }
             if seen.len() > for_us {
                 return end(signal);
             }

@@ -132,6 +132,7 @@ fn containers_of_one_image_are_kept_apart() {
     let other = Container::over("other", &root.folder, &[PROGRAM]);
     let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
     count.wait_for("\"web-3\"", LIMIT);
+    everywhere(&[&first, &other, &third]);
     second.exec(&[PROGRAM, CALLS]).expect("it makes its calls");
     let wanted = [&first, &second, &third].map(|one| (one.name.as_str(), pid_space(one.pid()).id));
     let objects = ended(count);
@@ -162,6 +163,28 @@ fn containers_of_one_image_are_kept_apart() {
     let got = command::run(&["count", "-c", "web-1", &forged]);
     got.refused(&["in the middle of an instruction"]);
     drop((other, first, second, third));
+}
+
+/// Without `-c`, a name stands for each file of that name that the host or a container has mapped,
+/// and a path for the host's file.
+fn everywhere(containers: &[&Container]) {
+    let on_host = OnHost("/usr/local/bin/of-host/served".into());
+    fs::create_dir_all(on_host.0.parent().expect("a folder")).expect("the root is writable");
+    fs::copy(victim::path("served"), &on_host.0).expect("the victim is there");
+    let mut host = Command::new(&on_host.0).spawn().expect("it starts");
+    let words = ["count", "--json", "--by", "container", "-i", "0.3"];
+    let words = [&words[..], &["served:real_function"]].concat();
+    let (mut all, notes) = Notes::of(&words);
+    notes.wait_for("served stands for 3 files, of this machine and 4 containers");
+    all.wait_for("\"(host)\"", LIMIT);
+    for container in containers {
+        all.wait_for(&format!("{:?}", container.name), LIMIT);
+    }
+    drop(ended(all));
+    host.kill().expect("it runs");
+    host.wait().expect("it ends");
+    let got = command::run(&["count", &format!("{PROGRAM}:real_function")]);
+    got.refused(&["run a file of its own", "-c other"]);
 }
 
 /// The rest of its output, once it was interrupted.

@@ -2,7 +2,7 @@
 //! Promise: a profile has the shares of the CPU that a program's functions take, as perf sees them,
 //! with whole stacks; and no sample is lost without a word.
 
-use crate::command::{self, Output, Running};
+use crate::command::{self, Output, Running, FILE};
 use crate::container::Container;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -98,7 +98,7 @@ fn a_profile_has_the_shares_that_functions_take() {
     let words = [
         "profile", "-c", "shares", "-F", "999", "--by", "comm", "--json",
     ];
-    let mut running = Running::start(&[&words[..], &["--top", "100000"]].concat());
+    let mut running = Running::start(&words);
     running.attached(1);
     container.copy(Path::new("/etc/hostname"), "/go");
     // The container ends, and nsprobe with it.
@@ -107,6 +107,48 @@ fn a_profile_has_the_shares_that_functions_take() {
     for victim in VICTIMS {
         parts(&profile, victim);
     }
+}
+
+test! { core, a_profile_is_whole_and_without_nsprobe, seconds = 120 }
+/// Other sessions and the parsers of files are nsprobe, too.
+fn a_profile_is_whole_and_without_nsprobe() {
+    let _module = Module::load();
+    let busy = format!("while :; do {FILE} list {FILE} >/dev/null; done");
+    let mut shell = Command::new("sh");
+    let busy = Killed(shell.args(["-c", &busy]).spawn().expect("there is a shell"));
+    let words = ["profile", "-F", "999", "--by", "comm,tid", "--json"];
+    let mut profile = Running::start(&words);
+    profile.attached(1);
+    let filtered = || {
+        let sessions = libnsprobe::sessions().expect("/proc is mounted");
+        let probes = sessions.iter().flat_map(|session| &session.probes);
+        probes.map(|probe| probe.counters.filtered).sum::<u64>()
+    };
+    assert!(within(SOON, || filtered() > 300), "{}", filtered());
+    drop(busy);
+    let (code, lines, errors) = profile.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    let output = Output {
+        code: 0,
+        stdout: lines.join("\n"),
+        stderr: errors,
+    };
+    let (rows, summary) = parsed(&output);
+    let comm = |row: &Value| row["key"]["comm"].as_str().unwrap_or_default().to_owned();
+    // The program of the tests is called so, too.
+    let is_nsprobe =
+        |row: &&Value| comm(row).starts_with("nsprobe") && comm(row) != "nsprobe-guest-t";
+    let of_nsprobe: Vec<_> = rows.iter().filter(is_nsprobe).collect();
+    assert!(of_nsprobe.is_empty(), "{of_nsprobe:?}");
+    let shown: u64 = rows.iter().filter_map(|row| row["count"].as_u64()).sum();
+    let counters = &summary["probes"][0];
+    let counter = |name: &str| counters[name].as_u64().expect("a number");
+    assert_eq!(
+        shown,
+        counter("recorded") + counter("aggregated"),
+        "{summary}"
+    );
+    assert!(rows.len() > 20, "{summary}");
 }
 
 test! { full, a_profile_agrees_with_perf, cpus = 2, seconds = 180 }

@@ -4,7 +4,8 @@
 use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{Aggregate, AggregatePlan, ProbeOptions, Shown};
 use super::probe::{ProbeArguments, RowsArguments};
-use super::value::{linear, seconds};
+use super::spec::{CountedTexts, KEYS};
+use super::value::{linear, output_file, rows, time_span};
 use super::{pointing, raw};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
@@ -21,17 +22,18 @@ pub(super) struct TableArguments {
     /// Separated by commas: func, pid, tid, nspid, nstid, comm, uid, cpu, container, or any
     /// expression, such as arg1 or name=arg2:string[16].
     #[arg(short, long, help_heading = SHOW, value_name = "KEYS")]
-    by: Option<String>,
+    pub(super) by: Option<String>,
     /// Write to this file instead of standard output
     #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Print a table every S seconds
-    #[arg(short, long, help_heading = OUTPUT, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(short, long, help_heading = OUTPUT, value_name = "S", value_parser = time_span, allow_negative_numbers = true)]
     interval: Option<Duration>,
     /// Print only the N greatest
-    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "20",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
+    ///
+    /// Without it, 20; all of them with --json and --folded.
+    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
     /// Rows of the kernel's table
     ///
     /// Calls that find no room are counted.
@@ -103,7 +105,7 @@ pub(super) struct StacksArguments {
     /// Print folded stacks, one a line
     ///
     /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
-    #[arg(long, help_heading = OUTPUT, conflicts_with = "json")]
+    #[arg(long, help_heading = OUTPUT, conflicts_with_all = ["json", "interval", "top"])]
     folded: bool,
     #[command(flatten)]
     rows: RowsArguments,
@@ -138,18 +140,28 @@ impl TableArguments {
                 .first()
                 .map_or(0..0, |field| field.span.clone());
             let message = "fields are for `nsprobe trace`; to count by a value there is --by";
-            let error = spec.error(&nsprobe_spec::SpecError::new(span, message));
+            let error = nsprobe_spec::SpecError::new(span, message);
+            let error = spec.error(&error, CountedTexts::default());
             return Err(raw(&error.to_string()));
         }
-        let by = self
-            .by
-            .as_deref()
-            .map(|text| fields(text, "--by"))
-            .transpose()?;
-        let mut value = value
-            .map(|text| fields(text, "this option"))
-            .transpose()?
-            .unwrap_or_default();
+        let by_text = self.by.as_deref().map(keys_text).unwrap_or_default();
+        let by = match self.by {
+            Some(_) => fields(&by_text, "--by")?,
+            None => Vec::new(),
+        };
+        let value_text = value.map(keys_text).unwrap_or_default();
+        let is_folded = matches!(
+            what,
+            Aggregate::Stacks {
+                shown: Shown::Folded,
+                ..
+            }
+        );
+        let is_whole = options.json || is_folded;
+        let mut value = match value {
+            Some(_) => fields(&value_text, "this option")?,
+            None => Vec::new(),
+        };
         if value.len() > 1 {
             return Err(raw("only one value can be added up"));
         }
@@ -157,10 +169,13 @@ impl TableArguments {
             options,
             output: self.output,
             what,
-            by: by.unwrap_or_default(),
+            by,
+            are_keys_of_picture: false,
+            by_text,
+            value_text,
             value: value.pop(),
             interval: self.interval,
-            top: self.top as usize,
+            top: rows(self.top, is_whole),
             rows: self.rows,
             kernel_stack: false,
         })
@@ -169,19 +184,20 @@ impl TableArguments {
 
 impl CountArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let mut options = self.common.plan()?;
+        output_file(self.table.output.as_deref(), false, &mut options.json)?;
         self.table
-            .plan(self.common.plan()?, Aggregate::Count, self.sum.as_deref())
+            .plan(options, Aggregate::Count, self.sum.as_deref())
     }
 }
 
 impl HistArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let mut options = self.common.plan()?;
+        output_file(self.table.output.as_deref(), false, &mut options.json)?;
         let scale = self.linear.unwrap_or(Scale::Log { bits: 2 });
-        self.table.plan(
-            self.common.plan()?,
-            Aggregate::Histogram(scale),
-            self.of.as_deref(),
-        )
+        self.table
+            .plan(options, Aggregate::Histogram(scale), self.of.as_deref())
     }
 }
 
@@ -195,29 +211,23 @@ impl StacksArguments {
             },
         };
         let mut options = self.common.plan()?;
+        output_file(self.table.output.as_deref(), true, &mut options.json)?;
         options.rows = self.rows.plan();
         self.table.plan(options, what, self.sum.as_deref())
     }
 }
 
-/// Keys or values; a few have names that need no dollar sign.
-fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
-    const PLAIN: [(&str, &str); 10] = [
-        ("func", "func=$probe"),
-        ("pid", "pid=$pid"),
-        ("tid", "tid=$tid"),
-        ("nspid", "nspid=$nspid"),
-        ("nstid", "nstid=$nstid"),
-        ("uid", "uid=$uid"),
-        ("cpu", "cpu=$cpu"),
-        ("comm", "comm=$comm"),
-        ("container", "container=$pidnsid"),
-        ("elapsed", "elapsed=$elapsed"),
-    ];
-    let words = text.split(',').map(|word| {
-        let known = PLAIN.iter().find(|(name, _)| *name == word.trim());
-        known.map_or(word, |(_, meaning)| meaning)
+/// Keys or values, with what those of [`KEYS`] mean in their place.
+fn keys_text(text: &str) -> String {
+    let words = text.split(',').map(|word| match word.trim() {
+        "func" => "func=$probe".to_owned(),
+        "container" => "container=$pidnsid".to_owned(),
+        known if KEYS.contains(&known) => format!("{known}=${known}"),
+        _ => word.to_owned(),
     });
-    let meaning = words.collect::<Vec<_>>().join(",");
-    Field::parse_list(&meaning).map_err(|error| pointing(option, &meaning, &error))
+    words.collect::<Vec<_>>().join(",")
+}
+
+fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
+    Field::parse_list(text).map_err(|error| pointing(option, text, &error))
 }

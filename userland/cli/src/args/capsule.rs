@@ -9,6 +9,8 @@ use super::plan::{
 use super::profile::frequency;
 use super::raw;
 use super::trace::RecordsArguments;
+use super::value::rows;
+use crate::rights;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use libnsprobe::common::abi::{
@@ -152,9 +154,10 @@ pub(super) struct ReportArguments {
     #[arg(short, long, help_heading = OUTPUT)]
     verbose: bool,
     /// Print only the N greatest
-    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "20",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
+    ///
+    /// Without it, 20; all of them with --json and --folded.
+    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -202,6 +205,7 @@ impl RecordArguments {
         if self.profile {
             trace.options.samples_hz = Some(self.frequency);
             trace.stack = true;
+            trace.kernel_stack |= rights::may_see_kernel();
             // Most of what a command does, its children do.
             trace.options.tasks.children |= matches!(trace.options.who, TargetSpec::Command(_));
         } else if trace.options.probes.is_empty() {
@@ -317,11 +321,7 @@ impl ReportArguments {
         ReportPlan {
             file: self.file,
             by: self.by,
-            top: if self.folded {
-                usize::MAX
-            } else {
-                self.top as usize
-            },
+            top: rows(self.top, self.json || self.folded),
             shown: match (self.folded, self.stacks, self.functions || self.callers) {
                 (true, ..) => Some(Shown::Folded),
                 (_, true, _) => Some(Shown::Frames),

@@ -6,7 +6,7 @@ use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{LeakPlan, ProbeOptions, TargetSpec};
 use super::probe::{RowsArguments, StackArguments, TargetArguments};
 use super::spec::ProbeSpec;
-use super::value::{age, bytes, seconds};
+use super::value::{bytes, output_file, rows, time_span};
 use super::{raw, spec};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
@@ -40,7 +40,7 @@ const FREED: &str = "freed=arg1";
 )]
 pub(super) struct LeakArguments {
     /// Only blocks that are older, such as 30s or 5m
-    #[arg(long, help_heading = SHOW, value_name = "AGE", value_parser = age)]
+    #[arg(long, help_heading = SHOW, value_name = "AGE", value_parser = time_span)]
     older_than: Option<Duration>,
     /// Sample one block per BYTES allocated, such as 512K
     ///
@@ -69,12 +69,13 @@ pub(super) struct LeakArguments {
     #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print what is allocated every S seconds, and the growth
-    #[arg(short, long, help_heading = OUTPUT, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(short, long, help_heading = OUTPUT, value_name = "S", value_parser = time_span, allow_negative_numbers = true)]
     interval: Option<Duration>,
     /// Print only the N stacks with the most bytes
-    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "20",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
+    ///
+    /// Without it, 20; all of them with --json.
+    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
     /// Blocks that the kernel keeps at a time, 107 bytes each
     ///
     /// Blocks beyond are counted, and their frees are those of unknown blocks.
@@ -93,13 +94,7 @@ impl LeakArguments {
     pub(super) fn plan(self) -> Result<LeakPlan, clap::Error> {
         let mut options = self.stack.plan(self.target.plan()?)?;
         check(&options)?;
-        let extension = self.output.as_ref().and_then(|path| path.extension());
-        if extension.is_some_and(|extension| extension == "nsprobe") {
-            return Err(raw(
-                "-o: leak makes no recordings: .svg, .folded, .pb.gz and .speedscope.json are for its \
-                 stacks, and any other name for its text or --json",
-            ));
-        }
+        output_file(self.output.as_deref(), true, &mut options.json)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
@@ -116,13 +111,14 @@ impl LeakArguments {
         let frees = self.free.iter();
         let frees = frees.map(|text| with_fields(text, FREED, ("--free", "freed")));
         options.probes = allocates.chain(frees).collect::<Result<_, _>>()?;
+        let top = rows(self.top, options.json);
         Ok(LeakPlan {
             options,
             output: self.output,
             older_than: self.older_than.unwrap_or_default(),
             sample: self.sample.unwrap_or(0),
             interval: self.interval,
-            top: self.top as usize,
+            top,
             rows: self.rows,
             max_frames: self.max_frames,
         })

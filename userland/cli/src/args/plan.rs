@@ -10,6 +10,7 @@ use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_spec::syntax::{Assignment, Field};
+use nsprobe_symbolize::glob_fits;
 use nsprobe_worker::Sandbox;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -68,12 +69,39 @@ pub(crate) enum TargetSpec {
     Host,
     /// A container, by name, id or namespace.
     Container(String),
-    /// Containers whose name, id or namespace fits this glob, also those that come later.
-    Group(String),
-    /// A process.
-    Process(u32),
+    /// Containers by names and globs.
+    Group(ContainerGroup),
+    /// Processes, at least one.
+    Processes(Vec<u32>),
     /// A command that we start: its words, never empty.
     Command(Vec<OsString>),
+}
+
+/// Containers by names and globs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerGroup {
+    /// Names as of one container, or globs for a name, id or namespace; at least one.
+    pub(crate) patterns: Vec<String>,
+    /// Whether those that come later are traced, too.
+    pub(crate) follow: bool,
+}
+
+impl ContainerGroup {
+    /// Whether a name, id or namespace is that of one of them.
+    pub(crate) fn fits(&self, name: &str) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| glob_fits(pattern, name))
+    }
+
+    /// The patterns, for people.
+    pub(crate) fn text(&self) -> String {
+        self.patterns.join(", ")
+    }
+}
+
+/// Whether a name is a glob.
+pub(crate) fn is_glob(name: &str) -> bool {
+    name.contains(['*', '?'])
 }
 
 /// How much goes to standard error.
@@ -319,6 +347,12 @@ pub(crate) struct AggregatePlan {
     pub(crate) output: Option<PathBuf>,
     pub(crate) what: Aggregate,
     pub(crate) by: Vec<Field>,
+    /// Whether `by` is for a picture only, whose stacks are those of several programs.
+    pub(crate) are_keys_of_picture: bool,
+    /// The text of `by`.
+    pub(crate) by_text: String,
+    /// The text of `value`.
+    pub(crate) value_text: String,
     /// What is added up, or spread over buckets.
     pub(crate) value: Option<Field>,
     pub(crate) interval: Option<Duration>,

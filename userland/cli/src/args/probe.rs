@@ -3,8 +3,8 @@
 
 use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
-use super::plan::{ProbeOptions, Returns, RowsOptions, TargetSpec, Tasks};
-use super::value::seconds;
+use super::plan::{is_glob, ContainerGroup, ProbeOptions, Returns, RowsOptions, TargetSpec, Tasks};
+use super::value::time_span;
 use super::{raw, spec};
 use clap::Args;
 use libnsprobe::Limits;
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct WhoArguments {
-    /// Only this container, by name or id
+    /// Only this container, by name, id or glob; may be repeated
     ///
     /// NAME is a name or id as `nsprobe containers` lists them, also RUNTIME:NAME, POD/CONTAINER or
     /// NAMESPACE/POD/CONTAINER; a pid namespace's inode number; UNIT.service; or a control group's
-    /// path.
+    /// path. A glob stands for all containers that run.
     #[arg(short, long, value_name = "NAME", help_heading = TARGET)]
-    container: Option<String>,
-    /// Only this process
+    container: Vec<String>,
+    /// Only this process; may be repeated
     #[arg(short, long, value_name = "PID", conflicts_with = "container", help_heading = TARGET,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Option<u32>,
+          value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Vec<u32>,
 }
 
 /// What goes with stacks.
@@ -51,7 +51,7 @@ pub(super) struct RowsArguments {
         help_heading = STACKS,
         hide_short_help = true,
         value_name = "S",
-        value_parser = seconds,
+        value_parser = time_span,
         allow_negative_numbers = true,
         default_value = "300"
     )]
@@ -108,8 +108,8 @@ pub(super) struct TargetArguments {
     /// Print counters of each probe, and the sources of names
     #[arg(short, long, help_heading = OUTPUT)]
     verbose: bool,
-    /// End after S seconds, such as 0.5
-    #[arg(short, long, value_name = "S", help_heading = LIMITS, value_parser = seconds, allow_negative_numbers = true)]
+    /// End after S seconds, such as 0.5 or 200ms
+    #[arg(short, long, value_name = "S", help_heading = LIMITS, value_parser = time_span, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// Start this command as the target, and end with it
     ///
@@ -193,8 +193,8 @@ pub(super) struct ProbeArguments {
     run: RunArguments,
     /// Also probe containers that start later
     ///
-    /// nsprobe probes a file of theirs at the same path or with the same build-id. -c may be a glob,
-    /// and selects containers by name; without a match nsprobe waits for the first.
+    /// nsprobe probes a file of theirs at the same path or with the same build-id. -c selects them
+    /// by name or glob; without a match nsprobe waits for the first.
     #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
     follow: bool,
     #[command(flatten)]
@@ -228,11 +228,17 @@ pub(super) struct TaskArguments {
 
 impl WhoArguments {
     pub(super) fn plan(self, command: Vec<OsString>) -> TargetSpec {
-        match (self.container, self.pid) {
-            (Some(container), _) => TargetSpec::Container(container),
-            (None, Some(pid)) => TargetSpec::Process(pid),
-            (None, None) if !command.is_empty() => TargetSpec::Command(command),
-            (None, None) => TargetSpec::Host,
+        let mut patterns = self.container;
+        patterns.dedup();
+        match patterns.as_slice() {
+            [one] if !is_glob(one) => TargetSpec::Container(one.clone()),
+            [_, ..] => TargetSpec::Group(ContainerGroup {
+                patterns,
+                follow: false,
+            }),
+            [] if !self.pid.is_empty() => TargetSpec::Processes(self.pid),
+            [] if !command.is_empty() => TargetSpec::Command(command),
+            [] => TargetSpec::Host,
         }
     }
 }
@@ -241,7 +247,7 @@ impl ProbeArguments {
     pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
         let limits = self.limits.plan();
         let options = self.stacks.plan(self.run.plan(&self.probes)?)?;
-        following(self.follow, ProbeOptions { limits, ..options })
+        Ok(following(self.follow, ProbeOptions { limits, ..options }))
     }
 }
 
@@ -267,18 +273,19 @@ impl DebuginfodArguments {
 }
 
 /// The options, of containers that start later, too, if it is to `follow` them.
-pub(super) fn following(follow: bool, options: ProbeOptions) -> Result<ProbeOptions, clap::Error> {
-    Ok(ProbeOptions {
+pub(super) fn following(follow: bool, options: ProbeOptions) -> ProbeOptions {
+    ProbeOptions {
         follow,
         who: match options.who {
-            TargetSpec::Container(pattern) if follow => TargetSpec::Group(pattern),
-            TargetSpec::Container(pattern) if pattern.contains(['*', '?']) => {
-                return Err(raw(&format!("-c {pattern}: a glob needs --follow")));
-            }
+            TargetSpec::Container(name) if follow => TargetSpec::Group(ContainerGroup {
+                patterns: vec![name],
+                follow,
+            }),
+            TargetSpec::Group(group) => TargetSpec::Group(ContainerGroup { follow, ..group }),
             who => who,
         },
         ..options
-    })
+    }
 }
 
 impl RunArguments {
@@ -343,8 +350,8 @@ impl TaskArguments {
         {
             return Err(raw("--comm: a thread's name has 1 to 15 bytes"));
         }
-        let lists =
-            !self.tid.is_empty() || matches!(who, TargetSpec::Process(_) | TargetSpec::Command(_));
+        let lists = !self.tid.is_empty()
+            || matches!(who, TargetSpec::Processes(_) | TargetSpec::Command(_));
         if self.children && !lists {
             return Err(raw(
                 "--children: of what? It goes with -p, --tid or a command",

@@ -6,6 +6,7 @@ use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TargetSpec, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
+use crate::rights;
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
 use libnsprobe::SetupOptions;
@@ -16,8 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  nsprobe profile -c web -t 10 -o web.svg",
-    after_long_help = "Without -c, -p and COMMAND nsprobe samples the whole machine. A sample in the \
-                  kernel counts for the user stack that called it.\n\n\
+    after_long_help = "Without -c, -p and COMMAND nsprobe samples the whole machine, but for itself.\n\n\
                   Examples:\n  \
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
@@ -35,14 +35,17 @@ pub(super) struct ProfileArguments {
     /// Also print the callers of each function
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded"])]
     callers: bool,
-    /// Also take kernel stacks
-    #[arg(long, help_heading = SHOW)]
+    /// Also take kernel stacks; the default with CAP_SYSLOG
+    #[arg(long, help_heading = SHOW, hide_short_help = true, overrides_with = "no_kernel_stack")]
     kernel_stack: bool,
+    /// Count samples in the kernel for the user stack that called it
+    #[arg(long, help_heading = SHOW)]
+    no_kernel_stack: bool,
     #[command(flatten)]
     target: TargetArguments,
     /// Also sample containers that start later
     ///
-    /// -c may be a glob, and selects containers by name; without a match nsprobe waits for the first.
+    /// -c selects them by name or glob; without a match nsprobe waits for the first.
     #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
     follow: bool,
     #[command(flatten)]
@@ -52,7 +55,7 @@ pub(super) struct ProfileArguments {
     /// Print folded stacks, one a line
     ///
     /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
-    #[arg(long, help_heading = OUTPUT, conflicts_with = "json")]
+    #[arg(long, help_heading = OUTPUT, conflicts_with_all = ["json", "interval", "top"])]
     folded: bool,
     /// Most frames of a stack
     #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N", default_value = "127",
@@ -64,7 +67,7 @@ pub(super) struct ProfileArguments {
 
 impl ProfileArguments {
     pub(super) fn plan(self) -> Result<Plan, clap::Error> {
-        let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?)?;
+        let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?);
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.rows.plan();
@@ -79,8 +82,22 @@ impl ProfileArguments {
                 },
             },
         };
-        let mut plan = self.table.plan(options, what, None)?;
-        plan.kernel_stack = self.kernel_stack;
+        let mut table = self.table;
+        let is_picture = table
+            .output
+            .as_deref()
+            .is_some_and(|path| Format::of(path).is_ok());
+        let are_keys_of_picture = is_picture && table.by.is_none();
+        if are_keys_of_picture {
+            let by = match options.who {
+                TargetSpec::Host | TargetSpec::Group(_) => "container,comm",
+                _ => "comm",
+            };
+            table.by = Some(by.to_owned());
+        }
+        let mut plan = table.plan(options, what, None)?;
+        plan.are_keys_of_picture = are_keys_of_picture;
+        plan.kernel_stack = self.kernel_stack || !self.no_kernel_stack && rights::may_see_kernel();
         Compiled::of_samples(&plan.by).map_err(|error| raw(&format!("--by: {error}")))?;
         let output = plan.output.as_deref().filter(|path| {
             let extension = path.extension();

@@ -4,8 +4,8 @@
 //! The first colon divides, so that `app:ns::Type::method` needs no quoting; a
 //! colon in the name of a file is written `\:`.
 
-use nsprobe_spec::Spec;
-use nsprobe_symbolize::escaped;
+use nsprobe_spec::{Spec, SpecText};
+use nsprobe_symbolize::{escaped, nearest_names};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -71,14 +71,62 @@ impl ProbeSpec {
         self.text.get(self.base + span.start..self.base + span.end)
     }
 
-    /// What is wrong with the spec, as was found later.
-    pub(crate) fn error(&self, error: &nsprobe_spec::SpecError) -> SpecError {
+    /// What is wrong with the spec, or with the texts that it is counted by, as was found later.
+    pub(crate) fn error(
+        &self,
+        error: &nsprobe_spec::SpecError,
+        counted: CountedTexts<'_>,
+    ) -> SpecError {
+        let (text, base) = match error.text {
+            SpecText::Probe => (self.text.as_str(), self.base),
+            SpecText::Keys => (counted.keys, 0),
+            SpecText::Value => (counted.value, 0),
+        };
+        let at = base + error.span.start..base + error.span.end;
+        let why = escaped(&error.message);
+        let why = match error.text {
+            SpecText::Probe | SpecText::Value => why.to_string(),
+            SpecText::Keys => {
+                let word = text.get(at.clone()).unwrap_or_default();
+                let similar = nearest_names(word, KEYS.map(str::to_owned), 2);
+                let similar = match similar.is_empty() {
+                    true => String::new(),
+                    false => format!(" (did you mean {}?)", similar.join(", ")),
+                };
+                format!(
+                    "--by: no key `{}`{similar}; keys are {}, and expressions: {why}",
+                    escaped(word),
+                    KEYS.join(", ")
+                )
+            }
+        };
         SpecError {
-            text: self.text.clone(),
-            at: self.base + error.span.start..self.base + error.span.end,
-            why: escaped(&error.message).to_string(),
+            text: text.to_owned(),
+            at,
+            why,
         }
     }
+}
+
+/// Keys that need no dollar sign.
+pub(crate) const KEYS: [&str; 10] = [
+    "func",
+    "pid",
+    "tid",
+    "nspid",
+    "nstid",
+    "comm",
+    "uid",
+    "cpu",
+    "container",
+    "elapsed",
+];
+
+/// The texts of what hits are counted by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountedTexts<'a> {
+    pub(crate) keys: &'a str,
+    pub(crate) value: &'a str,
 }
 
 /// A binary, and which of its functions.

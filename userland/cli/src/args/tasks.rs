@@ -3,7 +3,7 @@
 
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{PsColumn, PsPlan, TargetSpec, TopPlan, TopSort, TreePlan};
-use super::value::seconds;
+use super::value::time_span;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub(super) struct TopArguments {
           value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Length of an interval in seconds, such as 0.5
-    #[arg(short, long, help_heading = LIMITS, value_name = "SECONDS", value_parser = seconds,
+    #[arg(short, long, help_heading = LIMITS, value_name = "SECONDS", value_parser = time_span,
           allow_negative_numbers = true, default_value = "2")]
     delay: Duration,
 }

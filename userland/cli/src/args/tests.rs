@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of command lines.
 
-use super::value::{ring_bytes, seconds};
+use super::value::{ring_bytes, time_span};
 use super::*;
 use std::process::Command as Process;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn targets_are_told_apart() {
     assert_eq!(trace(&["a:f"]).unwrap().options.who, TargetSpec::Host);
     assert_eq!(
         trace(&["-p", "7", "a:f"]).unwrap().options.who,
-        TargetSpec::Process(7)
+        TargetSpec::Processes(vec![7])
     );
     assert_eq!(
         trace(&["a:f", "-c", "web", "b:g"]).unwrap().options.who,
@@ -105,9 +105,20 @@ fn targets_are_told_apart() {
     assert!(trace(&["-p", "1", "a:f", "--", "true"]).is_err());
     assert!(trace(&["-p", "0", "a:f"]).is_err());
     assert!(trace(&[]).is_err());
-    let glob = trace(&["-c", "web-*", "a:f"]).unwrap_err().to_string();
-    assert!(glob.contains("-c web-*: a glob needs --follow"), "{glob}");
-    assert!(trace(&["-c", "web-*", "--follow", "a:f"]).is_ok());
+    assert_eq!(
+        trace(&["-p", "7", "-p", "8,9", "a:f"]).unwrap().options.who,
+        TargetSpec::Processes(vec![7, 8, 9])
+    );
+    for (words, patterns, follow) in [
+        (&["-c", "web-*"][..], &["web-*"][..], false),
+        (&["-c", "web", "-c", "db"], &["web", "db"], false),
+        (&["-c", "web", "--follow"], &["web"], true),
+    ] {
+        let patterns = patterns.iter().map(|one| (*one).to_owned()).collect();
+        let group = ContainerGroup { patterns, follow };
+        let who = trace(&[words, &["a:f"]].concat()).unwrap().options.who;
+        assert_eq!(who, TargetSpec::Group(group));
+    }
 }
 
 #[test]
@@ -155,7 +166,7 @@ fn a_leak_needs_whole_processes_and_both_ends_of_blocks() {
         (&[][..], "needs a target"),
         (&["--cgroup", "/x"], "needs a target"),
         (&["-p", "1", "--tid", "1"], "whole processes"),
-        (&["-p", "1", "-o", "x.nsprobe"], "makes no recordings"),
+        (&["-p", "1", "-o", "x.nsprobe"], "has a recording"),
         (&["-p", "1", "--sample", "0"], "omit the option"),
         (&["-p", "1", "--older-than", "5x"], "not a time span"),
         (&["-p", "1", "--alloc", "a:f"], "--free"),
@@ -170,10 +181,38 @@ fn a_leak_needs_whole_processes_and_both_ends_of_blocks() {
 }
 
 #[test]
+fn the_name_of_an_output_file_says_its_format() {
+    let plan = |words: &[&str]| Plan::of_words(["nsprobe"].iter().chain(words));
+    for words in [
+        &["trace", "a:f", "-o", "x.svg"][..],
+        &["count", "a:f", "-o", "x.pb.gz"],
+        &["hist", "a:f", "-o", "x.nsprobe"],
+        &["stacks", "a:f", "-o", "x.nsprobe"],
+    ] {
+        let error = plan(words).unwrap_err().to_string();
+        assert!(error.contains("which `"), "{words:?}: {error}");
+    }
+    for (name, is_json) in [
+        ("x.json", true),
+        ("x.jsonl", true),
+        ("x.txt", false),
+        ("x", false),
+    ] {
+        assert_eq!(trace(&["a:f", "-o", name]).unwrap().options.json, is_json);
+    }
+    let Plan::Aggregate(plan) = plan(&["count", "a:f", "-o", "x.json"]).unwrap() else {
+        panic!("a plan that counts");
+    };
+    assert_eq!((plan.options.json, plan.top), (true, usize::MAX));
+}
+
+#[test]
 fn time_spans_may_have_fractions() {
-    assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-    for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1s"] {
-        assert!(seconds(bad).is_err(), "{bad}");
+    for half in ["0.5", "0.5s", "500ms"] {
+        assert_eq!(time_span(half), Ok(Duration::from_millis(500)), "{half}");
+    }
+    for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1d", "0s", "s"] {
+        assert!(time_span(bad).is_err(), "{bad}");
     }
 }
 

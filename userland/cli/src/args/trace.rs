@@ -4,7 +4,7 @@
 use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{ProbeOptions, TracePlan};
 use super::probe::{ProbeArguments, RowsArguments, RunArguments};
-use super::value::ring_bytes;
+use super::value::{output_file, ring_bytes};
 use super::{pointing, spec};
 use clap::Args;
 use libnsprobe::SetupOptions;
@@ -16,8 +16,9 @@ use std::path::PathBuf;
     override_usage = "nsprobe trace [OPTIONS] [-c NAME | -p PID] PROBE...\n       \
                       nsprobe trace [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...",
     after_help = "Example:\n  nsprobe trace -c web /usr/bin/redis-server:setCommand --stack",
-    after_long_help = "Without -c, -p and COMMAND, BINARY is a file of this machine, and nsprobe \
-                  traces all processes.\n\n\
+    after_long_help = "Without -c, -p and COMMAND nsprobe traces all processes: a path is that of a \
+                  file of this machine, and a library's name stands for each file of that name that a \
+                  process of this machine or of a container has mapped.\n\n\
                   Examples:\n  \
                   nsprobe trace -c web /usr/bin/redis-server:setCommand --stack\n  \
                   nsprobe trace -p 1234 'libc.so.6:malloc(size=arg1, $retval) if arg1 > 4096'\n  \
@@ -104,10 +105,10 @@ pub(super) struct SetArguments {
 
 impl TraceArguments {
     pub(super) fn plan(self) -> Result<TracePlan, clap::Error> {
-        Ok(TracePlan {
-            output: self.output,
-            ..self.records.plan()?
-        })
+        let mut plan = self.records.plan()?;
+        output_file(self.output.as_deref(), false, &mut plan.options.json)?;
+        plan.output = self.output;
+        Ok(plan)
     }
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values of options.
 
+use super::raw;
 use libnsprobe::common::abi::LINEAR_MAX;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::SetupOptions;
+use nsprobe_profile::Format;
+use std::path::Path;
 use std::time::Duration;
 
 /// `LOW:STEP:COUNT`.
@@ -25,20 +28,52 @@ pub(super) fn linear(text: &str) -> Result<Scale, String> {
     }
 }
 
-/// Seconds, with a fraction if need be.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
-    if seconds > 0.0 && seconds <= TEN_YEARS {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("not a time span: it must be more than 0 and less than ten years".to_owned())
+/// Rows that a table for people has without `--top`.
+const TOP: usize = 20;
+
+/// Most rows: those of `--top`, else a screen of them, or all where what is printed `is_whole`.
+pub(super) fn rows(top: Option<u32>, is_whole: bool) -> usize {
+    match top {
+        Some(top) => top as usize,
+        None if is_whole => usize::MAX,
+        None => TOP,
     }
 }
 
-/// A time span with or without a unit, such as 30, 1.5s, 200ms, 5m or 2h.
-pub(super) fn age(text: &str) -> Result<Duration, String> {
+/// Checks the name of an output file: one that ends in `.json` or `.jsonl` gets JSON, and formats
+/// that the verb does not write are refused.
+pub(super) fn output_file(
+    path: Option<&Path>,
+    has_stacks: bool,
+    json: &mut bool,
+) -> Result<(), clap::Error> {
+    let Some(path) = path else {
+        return Ok(());
+    };
+    let ends = |ending: &str| path.extension().is_some_and(|one| one == ending);
+    let is_profile = Format::of(path).is_ok();
+    if is_profile && has_stacks {
+        return Ok(());
+    }
+    if is_profile || ends("nsprobe") {
+        let (shown, verbs) = match ends("nsprobe") {
+            true => ("a recording", "`record` and `profile`"),
+            false => ("stacks", "`profile`, `stacks`, `leak` and `export`"),
+        };
+        return Err(raw(&format!(
+            "-o {}: a file of that name has {shown}, which {verbs} write; this is text, or JSON \
+             in a file that ends in .json or .jsonl",
+            path.display()
+        )));
+    }
+    *json |= ends("json") || ends("jsonl");
+    Ok(())
+}
+
+/// A time span in seconds, or with a unit, such as 30, 1.5s, 200ms, 5m or 2h.
+pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
     let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
     let (number, factor) = match unit {
         Some((unit, factor)) => (text.strip_suffix(unit).unwrap_or(text), *factor),
@@ -46,8 +81,13 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number
         .parse()
-        .map_err(|_| "not a time span, such as 30s or 5m")?;
-    seconds(&(number * factor).to_string())
+        .map_err(|_| "not a time span, such as 5, 0.5s, 200ms or 5m")?;
+    let seconds = number * factor;
+    if seconds > 0.0 && seconds <= TEN_YEARS {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("not a time span: it must be more than 0 and less than ten years".to_owned())
+    }
 }
 
 /// A number of bytes, with K or M behind it or without.

@@ -78,10 +78,24 @@ impl Mapped {
         })))
     }
 
+    /// Whether the module named the files.
+    pub(crate) fn is_by_module(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The file that a mapping is of; `None` when it is not known.
     pub(crate) fn id(&self, pid: u32, mapping: &Mapping) -> Option<FileId> {
         match &self.0 {
-            Some(dump) => dump.ids.get(&dump.object(pid, mapping)?).copied(),
+            Some(dump) => match dump.object(pid, mapping) {
+                Some(object) => dump.ids.get(&object).copied(),
+                // It was mapped later, or the module's table was full.
+                None => Some(
+                    dump.session
+                        .identify(&self.open_linked(pid, mapping)?)
+                        .ok()?
+                        .into(),
+                ),
+            },
             None => {
                 let metadata = fs::metadata(link(pid, mapping)).ok()?;
                 Some(FileId::of_stat(metadata.dev(), metadata.ino()))
@@ -150,7 +164,10 @@ impl Mapped {
                 ..opened
             });
         };
-        let file = dump.claim(pid, mapping);
+        let file = match dump.object(pid, mapping) {
+            Some(object) => dump.claim(object),
+            None => self.open_linked(pid, mapping).context("it is not known"),
+        };
         let file = file.with_context(|| {
             let path = path.display();
             format!("cannot open the file that process {pid} has mapped from {path}")
@@ -175,8 +192,7 @@ impl Dump {
         self.objects.get(&(pid, mapping.start)).copied()
     }
 
-    fn claim(&self, pid: u32, mapping: &Mapping) -> anyhow::Result<File> {
-        let object = self.object(pid, mapping).context("it is not known")?;
+    fn claim(&self, object: u32) -> anyhow::Result<File> {
         let mut claimed = self.claimed.borrow_mut();
         if let Some(file) = claimed.get(&object) {
             return Ok(file.try_clone()?);

@@ -24,7 +24,7 @@ use crate::signals::{self, Asked};
 use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, ProbeId, Reader, Session};
+use libnsprobe::{Device, Error, ProbeId, Reader, Session};
 use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
@@ -130,7 +130,10 @@ pub(crate) fn plan(
     options: &ProbeOptions,
     compile: &CompileOptions<'_>,
 ) -> anyhow::Result<Planned> {
-    let device = Device::open().ok();
+    let device = match Device::open() {
+        Err(error @ Error::Denied(_)) => return Err(error.into()),
+        device => device.ok(),
+    };
     let mut planned = target.within(Planned::new(
         target,
         device.as_ref(),
@@ -171,7 +174,7 @@ impl<'a> Run<'a> {
         // A thread of ours that cannot be killed would keep the breakpoints.
         signals::at_forced_end(move || drop(detacher.detach_all()));
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
-        let filter = wanted.options.tasks.narrow(filter)?;
+        let filter = wanted.options.narrow(filter)?;
         if let Some(filter) = filter {
             let set = session.filter(&filter);
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
@@ -273,6 +276,8 @@ impl<'a> Run<'a> {
                     self.pass_on(signal, by_process);
                     grace = Some(Instant::now() + GRACE);
                 }
+                // Of several processes the others may live.
+                Event::TargetEnded if self.command.is_none() && !self.target.has_ended() => {}
                 Event::TargetEnded => break format!("{} ended", self.target.describe()),
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
                 Event::Records | Event::Nothing => {}

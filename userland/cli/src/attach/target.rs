@@ -2,6 +2,7 @@
 //! The target: which tasks are traced, and which files are probed.
 
 pub(crate) mod group;
+mod machine;
 pub(crate) mod view;
 
 use crate::args::spec::BinaryName;
@@ -10,6 +11,7 @@ use crate::attach::command::{find_in_path, Program};
 use crate::attach::mapped::Mapped;
 use crate::attach::probes::allocators::may_allocate;
 use crate::names::search::Reach;
+use crate::rights;
 use anyhow::{bail, Context};
 use group::Group;
 use libnsprobe::common::abi::{FILTER_PIDS_MAX, RING_BYTES_MIN};
@@ -39,9 +41,10 @@ pub(crate) enum Target {
     /// This machine.
     Host,
     Container(Box<Running>),
-    /// Running containers, more of which may come.
+    /// Several containers, more of which may come.
     Group(Group),
-    Process(Process),
+    /// At least one.
+    Processes(Vec<Process>),
     /// A command that is not yet started.
     Command(Program),
 }
@@ -49,25 +52,52 @@ pub(crate) enum Target {
 impl Target {
     /// Finds the target; waits at most `limit` for one that does not run yet.
     pub(crate) fn find(who: &TargetSpec, limit: Option<Duration>) -> anyhow::Result<Target> {
+        if !matches!(who, TargetSpec::Host) {
+            rights::check()?;
+        }
         Ok(match who {
             TargetSpec::Host => Target::Host,
-            TargetSpec::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
+            TargetSpec::Group(asked) => Target::group(Group::find(asked, limit)?),
             TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
-            TargetSpec::Process(pid) => Target::Process(Process::open(*pid)?),
+            TargetSpec::Processes(pids) => {
+                let opened = pids.iter().map(|pid| Process::open(*pid));
+                Target::Processes(opened.collect::<Result<_, _>>()?)
+            }
             TargetSpec::Command(words) => Target::Command(Program::find(words)?),
         })
     }
 
+    /// One container that nothing is to join is a container like any other.
+    fn group(mut group: Group) -> Target {
+        match group.members.len() {
+            1 if !group.asked.follow => match group.members.pop() {
+                Some(one) => Target::Container(Box::new(one)),
+                None => Target::Group(group),
+            },
+            _ => Target::Group(group),
+        }
+    }
+
     /// Opens `binary` as the target sees it: the file at its path, and those that were there
-    /// before and that processes still have mapped; or the libraries of that name.
+    /// before and that processes still have mapped; or the files of that name that it has mapped.
     pub(crate) fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
         match self {
-            Target::Host | Target::Command(_) => Ok(Opened::from(open_here(&match binary {
+            Target::Host => match binary {
+                BinaryName::Path(path) => machine::by_path(path, mapped),
+                BinaryName::Bare(name) => machine::by_name(name, self.search(name), mapped),
+            },
+            Target::Command(_) => Ok(Opened::from(open_here(&match binary {
                 BinaryName::Path(path) => path.clone(),
                 BinaryName::Bare(name) => self.search(name)?,
             })?)),
             Target::Group(group) => group.open(binary, mapped),
-            Target::Process(process) => FileView::of_process(process).open(binary, mapped),
+            Target::Processes(all) => {
+                let mut opened = Opened::default();
+                for process in all {
+                    opened.add(FileView::of_process(process).open(binary, mapped)?);
+                }
+                Ok(opened)
+            }
             Target::Container(container) => FileView::of_container(container)?.open(binary, mapped),
         }
     }
@@ -77,7 +107,7 @@ impl Target {
         match self {
             Target::Host | Target::Command(_) => open_here(path).ok(),
             Target::Container(container) => open_in(&container.init, path).ok(),
-            Target::Group(_) | Target::Process(_) => None,
+            Target::Group(_) | Target::Processes(_) => None,
         }
     }
 
@@ -115,7 +145,7 @@ impl Target {
         Ok(match self {
             Target::Host => None,
             Target::Group(group) => Some(group.filter()?),
-            Target::Process(process) => Some(Filter::pids([process.pid()])),
+            Target::Processes(all) => Some(Filter::pids(all.iter().map(Process::pid))),
             Target::Command(_) => started.map(|pid| Filter::pids([pid])),
             Target::Container(container) => Some(match container.scope()? {
                 Scope::PidNamespace(space) => Filter::pid_namespace(container.init.pid(), space.id),
@@ -136,15 +166,15 @@ impl Target {
         Mapped::of(session)
     }
 
-    /// Fails if the process that was found has ended, as the filter may then match another one with
+    /// Fails if a process that was found has ended, as the filter may then match another one with
     /// the same number.
     pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
-        let process = match self {
-            Target::Host | Target::Command(_) | Target::Group(_) => return Ok(()),
-            Target::Process(process) => process,
-            Target::Container(container) => &container.init,
+        let processes = match self {
+            Target::Host | Target::Command(_) | Target::Group(_) => &[],
+            Target::Processes(all) => all.as_slice(),
+            Target::Container(container) => std::slice::from_ref(&container.init),
         };
-        if !process.still_same() {
+        if !processes.iter().all(Process::still_same) {
             bail!("{} has ended before it could be traced", self.describe());
         }
         Ok(())
@@ -167,9 +197,16 @@ impl Target {
             let Some(binary) = file.and_then(|file| Binary::open_sections(file, path).ok()) else {
                 continue;
             };
-            // Libraries found in other ways (DT_RUNPATH) are handled when they are mapped.
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let own = binary.library_directories(real.parent().unwrap_or(Path::new("/")));
+            let in_own = |name: &String| {
+                let files = own.iter().map(|directory| directory.join(name));
+                files.into_iter().find(|file| file.is_file())
+            };
             let needed = binary.needed();
-            let libraries = needed.iter().filter_map(|name| self.search(name).ok());
+            let libraries = needed
+                .iter()
+                .filter_map(|name| in_own(name).or_else(|| self.search(name).ok()));
             let linker = binary.interpreter().filter(|_| next <= programs);
             for found in linker.into_iter().chain(libraries) {
                 if is_elf(&found) && !paths.contains(&found) {
@@ -193,11 +230,18 @@ impl Target {
     /// The files that may be allocators: programs, and libraries by their names.
     pub(crate) fn allocator_files(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
         match self {
-            Target::Process(process) => FileView::of_process(process).allocator_files(mapped),
+            Target::Processes(all) => {
+                let mut opened = Opened::default();
+                for process in all {
+                    opened.add(FileView::of_process(process).allocator_files(mapped)?);
+                }
+                Ok(opened)
+            }
             Target::Container(container) => {
                 FileView::of_container(container)?.allocator_files(mapped)
             }
-            Target::Host | Target::Group(_) => Ok(Opened::default()),
+            Target::Group(group) => group.allocator_files(mapped),
+            Target::Host => Ok(Opened::default()),
             Target::Command(program) => {
                 let preloaded = self.preloaded(program);
                 let mut paths = self.will_map();
@@ -226,7 +270,7 @@ impl Target {
     pub(crate) fn viewers(&self) -> Vec<Process> {
         let seen_by: Vec<&Process> = match self {
             Target::Host | Target::Command(_) => Vec::new(),
-            Target::Process(process) => vec![process],
+            Target::Processes(all) => all.iter().collect(),
             Target::Container(container) => vec![&container.init],
             Target::Group(group) => group.members.iter().map(|one| &one.init).collect(),
         };
@@ -242,7 +286,7 @@ impl Target {
     pub(crate) fn reach(&self) -> Reach {
         let is_one = match self {
             Target::Host | Target::Command(_) | Target::Group(_) => false,
-            Target::Process(_) => true,
+            Target::Processes(all) => all.len() == 1,
             Target::Container(one) => {
                 let owns = || one.container.init.is_some_and(|init| init.owns_namespace);
                 match one.container.runtime {
@@ -258,15 +302,31 @@ impl Target {
         }
     }
 
-    /// The process whose end is the end of the trace.
-    pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+    /// The processes with whose end the trace ends; none if it does not.
+    fn lives_for(&self) -> Vec<&Process> {
         match self {
-            Target::Host | Target::Command(_) | Target::Group(_) => None,
-            Target::Process(process) => Some(process.pidfd()),
+            Target::Host | Target::Command(_) => Vec::new(),
+            Target::Group(group) if group.asked.follow => Vec::new(),
+            Target::Group(group) => group.members.iter().map(|one| &one.init).collect(),
+            Target::Processes(all) => all.iter().collect(),
             // The processes of a control group may end in any order.
-            Target::Container(container) if container.container.runtime == Runtime::Cgroup => None,
-            Target::Container(container) => Some(container.init.pidfd()),
+            Target::Container(container) if container.container.runtime == Runtime::Cgroup => {
+                Vec::new()
+            }
+            Target::Container(container) => vec![&container.init],
         }
+    }
+
+    /// One of the processes that have to end before the trace does.
+    pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        let all = self.lives_for();
+        let lives = all.iter().find(|process| process.still_same());
+        lives.or(all.last()).map(|process| process.pidfd())
+    }
+
+    /// Whether all of them have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.lives_for().into_iter().any(Process::still_same)
     }
 
     /// Says in an error where it happened.
@@ -281,7 +341,7 @@ impl Target {
     pub(crate) fn words(&self) -> String {
         match self {
             Target::Host | Target::Command(_) => String::new(),
-            Target::Process(process) => format!("-p {} ", process.pid()),
+            Target::Processes(all) => format!("-p {} ", pids(all)),
             Target::Container(container) => format!("-c {} ", container.name()),
             Target::Group(group) => match group.members.first() {
                 Some(one) => format!("-c {} ", one.name()),
@@ -296,9 +356,12 @@ impl Target {
             Target::Host => "all processes".to_owned(),
             Target::Group(group) => match group.members.as_slice() {
                 [one] => format!("container {}", one.name()),
-                all => format!("{} containers {}", all.len(), group.pattern),
+                all => format!("{} containers {}", all.len(), group.asked.text()),
             },
-            Target::Process(process) => format!("process {}", process.pid()),
+            Target::Processes(all) => match all.as_slice() {
+                [one] => format!("process {}", one.pid()),
+                all => format!("processes {}", pids(all)),
+            },
             Target::Container(container) => match container.container.runtime {
                 Runtime::Service => container.name().to_owned(),
                 Runtime::Cgroup => format!("control group {}", container.name()),
@@ -307,6 +370,12 @@ impl Target {
             Target::Command(program) => format!("command {}", program.path.display()),
         }
     }
+}
+
+/// Their numbers, with commas.
+fn pids(processes: &[Process]) -> String {
+    let pids: Vec<String> = processes.iter().map(|one| one.pid().to_string()).collect();
+    pids.join(",")
 }
 
 /// The program that a script names in its first line.

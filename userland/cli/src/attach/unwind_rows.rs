@@ -298,7 +298,7 @@ fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
 fn mapped(session: &Session, planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     let pids = match target {
         Target::Command(_) => Ok(Vec::new()),
-        Target::Process(process) => Ok(vec![process.pid()]),
+        Target::Processes(all) => Ok(all.iter().map(Process::pid).collect()),
         Target::Container(container) => container.processes(),
         Target::Group(group) => Ok(group
             .members

@@ -5,6 +5,7 @@
 mod exits;
 mod finished;
 
+use crate::args::spec::CountedTexts;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::run::options::AttachOptions;
@@ -30,6 +31,7 @@ use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_worker::Limits;
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +64,10 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         sink: match counts_only {
             true => nsprobe_spec::Sink::Count,
             false => nsprobe_spec::Sink::Table { keys, value },
+        },
+        counted: CountedTexts {
+            keys: &plan.by_text,
+            value: &plan.value_text,
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
@@ -323,8 +329,7 @@ impl Counting {
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
         let drawn = self.draw(plan, &run.session, &rows, elapsed);
-        let mut names = self.live.of(&run.session);
-        self.printer.total(&mut names, &rows, elapsed)?;
+        let printed = self.print_total(&run.session, &rows, elapsed);
         let summary = Summary {
             elapsed,
             ended_by,
@@ -348,7 +353,26 @@ impl Counting {
         for note in full_notes(&run.session, rows.turned_away_of)? {
             plan.options.note(&note);
         }
+        printed?;
         drawn.map(|()| code)
+    }
+
+    /// Prints the totals; on standard error where the output does not take them.
+    fn print_total(
+        &mut self,
+        session: &Session,
+        rows: &Rows,
+        elapsed: Duration,
+    ) -> anyhow::Result<()> {
+        let mut names = self.live.of(session);
+        let Err(error) = self.printer.total(&mut names, rows, elapsed) else {
+            return Ok(());
+        };
+        if error.kind() != ErrorKind::BrokenPipe {
+            self.printer.redirect(Output::to_stderr());
+            self.printer.total(&mut names, rows, elapsed)?;
+        }
+        Err(error.into())
     }
 
     /// Writes all stacks as a profile, where that was asked for.

@@ -92,7 +92,7 @@ pub(crate) fn run(plan: &ContainersPlan) -> anyhow::Result<ExitCode> {
         .collect();
     let has_rights = sees_others();
     if !has_rights {
-        problems.push(NO_RIGHTS.to_owned());
+        problems.insert(0, NO_RIGHTS.to_owned());
     }
     let code = match has_rights || !shown.is_empty() {
         true => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 mod blocks;
 mod unprobed;
 
+use crate::args::spec::CountedTexts;
 use crate::args::{LeakPlan, TargetSpec};
 use crate::attach::probes::allocators;
 use crate::attach::probes::options::CompileOptions;
@@ -54,6 +55,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
+        counted: CountedTexts::default(),
         sink: nsprobe_spec::Sink::Spans {
             sample: plan.sample,
             probed: &probed,
@@ -148,8 +150,10 @@ impl Leaks<'_> {
         let mut next = self.plan.interval.map(|interval| run.begun + interval);
         let ended = run.follow(PAUSE, |run| {
             self.records(run, Reader::settled())?;
-            for note in self.unprobed.iter_mut().flat_map(Unprobed::notes) {
-                self.plan.options.note(&note);
+            if let Some(unprobed) = &mut self.unprobed {
+                for note in unprobed.notes(&run.session) {
+                    self.plan.options.note(&note);
+                }
             }
             if self.blocks.has_ended() && self.dropped.elapsed() >= DROP_PAUSE {
                 self.rows(run)?;

@@ -3,6 +3,7 @@
 
 pub(crate) mod backlog;
 
+use crate::args::spec::CountedTexts;
 use crate::args::TracePlan;
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::run::options::AttachOptions;
@@ -94,6 +95,7 @@ pub(crate) fn compile_options<'a>(
         parser,
         limits: Limits::default(),
         sink: nsprobe_spec::Sink::Record,
+        counted: CountedTexts::default(),
         at_return: false,
         max_probes: options.max_probes,
         inlined: options.inlined,

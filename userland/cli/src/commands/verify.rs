@@ -8,6 +8,7 @@
 
 mod look;
 
+use crate::args::spec::CountedTexts;
 use crate::args::ProbeOptions;
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::{Planned, PlannedProbe};
@@ -38,6 +39,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         parser: &parser,
         limits: Limits::default(),
         sink: nsprobe_spec::Sink::Count,
+        counted: CountedTexts::default(),
         at_return: false,
         max_probes: options.max_probes,
         inlined: options.inlined,

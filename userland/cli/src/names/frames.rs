@@ -22,6 +22,7 @@ use crate::names::named::{generated_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
+use crate::signals;
 use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -231,10 +232,15 @@ impl Names {
     /// Nothing is traced any more: longer waits are allowed.
     pub(crate) fn at_end(&mut self) {
         self.patience = PATIENCE_AT_END;
+        self.progress.at_end();
+        signals::printing();
     }
 
     /// Whether output continues, although these files have not answered.
     fn is_enough(&mut self, waited_for: &BTreeSet<u32>) -> bool {
+        if signals::is_hurried() {
+            return true;
+        }
         let mut patience = self.patience;
         let mut awaited = Vec::new();
         for id in waited_for {

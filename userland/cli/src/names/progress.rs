@@ -9,14 +9,22 @@ use std::time::{Duration, Instant};
 
 /// Shorter waits are not reported.
 const SHORT: Duration = Duration::from_millis(500);
+/// A wait that is reported once where there is no terminal.
+const LONG: Duration = Duration::from_secs(5);
 /// Interval at which the mark turns.
 const TURN: Duration = Duration::from_millis(100);
 
 /// A line that is there while output waits.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Whether nothing is shown.
     is_quiet: bool,
+    is_terminal: bool,
+    /// Whether a signal ends the wait, and nothing else.
+    is_at_end: bool,
+    /// When the first wait began.
+    begun: Option<Instant>,
+    /// Whether a long wait was reported.
+    is_reported: bool,
     shown: Option<(ProgressBar, String)>,
 }
 
@@ -24,9 +32,19 @@ impl Progress {
     /// Creates it without a message.
     pub(crate) fn new(is_quiet: bool) -> Progress {
         Progress {
-            is_quiet: is_quiet || !io::stderr().is_terminal(),
+            is_quiet,
+            is_terminal: io::stderr().is_terminal(),
+            is_at_end: false,
+            begun: None,
+            is_reported: false,
             shown: None,
         }
+    }
+
+    /// Nothing is traced any more.
+    pub(crate) fn at_end(&mut self) {
+        self.is_at_end = true;
+        self.begun = None;
     }
 
     /// Something has waited since then, for what the text says.
@@ -34,7 +52,15 @@ impl Progress {
         if self.is_quiet || since.elapsed() < SHORT {
             return;
         }
-        let text = text();
+        if !self.is_terminal {
+            let begun = *self.begun.get_or_insert(since);
+            let is_due = self.is_at_end && begun.elapsed() >= LONG;
+            if is_due && !std::mem::replace(&mut self.is_reported, true) {
+                eprintln!("nsprobe: {}{}", text(), self.advice());
+            }
+            return;
+        }
+        let text = text() + self.advice();
         match &mut self.shown {
             Some((bar, shown)) if *shown != text => {
                 bar.set_message(text.clone());
@@ -50,6 +76,13 @@ impl Progress {
                 bar.enable_steady_tick(TURN);
                 self.shown = Some((bar, text));
             }
+        }
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.is_at_end {
+            true => " (Ctrl-C prints what there is)",
+            false => "",
         }
     }
 

@@ -24,7 +24,14 @@ pub(crate) type Output = Lines<Box<dyn Write>>;
 
 impl Output {
     pub(crate) fn to_stdout() -> Output {
-        Lines::to(Box::new(io::stdout()))
+        Lines::to(Box::new(Named {
+            out: io::stdout(),
+            name: "standard output".to_owned(),
+        }))
+    }
+
+    pub(crate) fn to_stderr() -> Output {
+        Lines::to(Box::new(io::stderr()))
     }
 
     /// A file, which is made, or loses what was in it; standard output without one.
@@ -34,7 +41,35 @@ impl Output {
         };
         let file = File::create(path);
         let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
-        Ok(Lines::to(Box::new(file)))
+        Ok(Lines::to(Box::new(Named {
+            out: file,
+            name: path.display().to_string(),
+        })))
+    }
+}
+
+/// A destination whose errors name it.
+struct Named<W> {
+    out: W,
+    name: String,
+}
+
+impl<W> Named<W> {
+    fn failed(&self, error: io::Error) -> io::Error {
+        let why = format!("cannot write to {}: {error}", self.name);
+        io::Error::new(error.kind(), why)
+    }
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        flushed.map_err(|error| self.failed(error))
     }
 }
 
@@ -115,6 +150,10 @@ mod tests {
             "a line\n"
         );
         std::fs::remove_file(&path).expect("it is ours");
+        let mut full = Output::to_file(Some(Path::new("/dev/full"))).expect("it can be opened");
+        let error = writeln!(full, "a line").and_then(|()| full.flush());
+        let error = error.expect_err("nothing fits").to_string();
+        assert!(error.starts_with("cannot write to /dev/full: "), "{error}");
         let wrong = Output::to_file(Some(Path::new("/nowhere/at/all")));
         let why = wrong.err().map(|error| error.to_string());
         assert_eq!(why.as_deref(), Some("cannot write to /nowhere/at/all"));

@@ -191,6 +191,7 @@ fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
                 None => name.clone(),
             },
             name,
+            is_named: function.is_some(),
             file: function
                 .and_then(|function| function.file.as_ref())
                 .map(|file| escaped(file).to_string()),

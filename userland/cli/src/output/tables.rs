@@ -14,10 +14,12 @@ use crate::hits::lookup::NameFrames;
 use crate::output::fields::{self, duration};
 use crate::output::json;
 use crate::output::lines::Output;
+use crate::output::pictures::About;
 use crate::output::summary::Summary;
 use crate::output::text;
 use libnsprobe::common::record::OffRecord;
 use libnsprobe::{Rows, TableRow};
+use nsprobe_profile::Format;
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::{counted, escaped};
 use std::borrow::Cow;
@@ -67,6 +69,11 @@ impl TablePrinter {
     /// Sends the output elsewhere.
     pub(crate) fn to(self, out: Output) -> TablePrinter {
         TablePrinter { out, ..self }
+    }
+
+    /// Sends what comes from now on elsewhere.
+    pub(crate) fn redirect(&mut self, out: Output) {
+        self.out = out;
     }
 
     /// The ids of pid namespaces in these rows that stand for containers.
@@ -142,6 +149,16 @@ impl TablePrinter {
         {
             return self.functions(names, rows, callers);
         }
+        if let (
+            false,
+            Aggregate::Stacks {
+                shown: Shown::Folded,
+                ..
+            },
+        ) = (self.style.json, self.style.what)
+        {
+            return self.folded(names, rows);
+        }
         let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
         let left = rows.len().saturating_sub(self.style.top);
@@ -156,13 +173,6 @@ impl TablePrinter {
                 (true, _) => self.json(names, row, at, of)?,
                 (false, Aggregate::Count) => self.count(row)?,
                 (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
-                (
-                    false,
-                    Aggregate::Stacks {
-                        shown: Shown::Folded,
-                        ..
-                    },
-                ) => self.folded(names, row)?,
                 (false, Aggregate::Stacks { .. }) => self.stack(names, row)?,
             }
         }
@@ -255,20 +265,14 @@ impl TablePrinter {
         text::stack(&mut self.out, &frames, row.stack_end)
     }
 
-    fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
-        let frames = names.views(&row.stack);
-        let words = text::functions(&frames);
-        let title = self.title(row).replace(';', ":");
-        let prefix = if title.is_empty() { None } else { Some(title) };
-        let words: Vec<String> = prefix
-            .into_iter()
-            .chain(words.iter().map(|word| word.replace(';', ":")))
-            .collect();
-        let number = match &self.style.summed {
-            Some(_) => row.sum.to_string(),
-            None => row.count.to_string(),
-        };
-        writeln!(self.out, "{} {number}", words.join(";"))
+    /// All stacks, as a file of this format has them.
+    fn folded(&mut self, names: &mut impl NameFrames, rows: &[TableRow]) -> io::Result<()> {
+        let profile = self.profile(names, rows, &About::this_command(Duration::ZERO));
+        match nsprobe_profile::write(Format::Folded, &profile, &mut self.out) {
+            Ok(()) | Err(nsprobe_profile::Error::Empty) => self.out.flush(),
+            Err(nsprobe_profile::Error::Io(error)) => Err(error),
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
 
     fn json(

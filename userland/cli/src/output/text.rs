@@ -123,16 +123,6 @@ pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
     Ok(())
 }
 
-/// The functions of a stack as flame graphs have them, from the outermost on; `[FILE+OFFSET]`
-/// for one without a name, and a `?` in front of what is doubtful.
-pub(crate) fn functions(frames: &[FrameView]) -> Vec<String> {
-    let of_frame = |(number, view)| names(view, is_doubtful(frames, number));
-    let all = frames.iter().enumerate().flat_map(of_frame);
-    let mut all: Vec<String> = all.map(|(name, _)| name).collect();
-    all.reverse();
-    all
-}
-
 /// Names of the functions of a frame, the innermost first, with the source of each.
 pub(crate) fn names(view: &FrameView, is_doubtful: bool) -> Vec<(String, Option<&SourceFrame>)> {
     let doubt = doubt(is_doubtful);
@@ -387,10 +377,6 @@ mod tests {
         ]);
         let doubtful: Vec<bool> = (0..6).map(|number| is_doubtful(&frames, number)).collect();
         assert_eq!(doubtful, [false, false, false, true, true, false]);
-        assert_eq!(
-            functions(&frames).join(";"),
-            "start_thread;? call_helper;? handle;stub;native;open"
-        );
         let lines = text(&frames, StackEnd::Outermost);
         let lines: Vec<&str> = lines.lines().skip(3).collect();
         assert_eq!(

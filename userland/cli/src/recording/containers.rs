@@ -15,7 +15,7 @@ pub(crate) fn of_target(target: &Target) -> Vec<Container> {
     let all = match target {
         Target::Container(container) => std::slice::from_ref(container.as_ref()),
         Target::Group(group) => &group.members,
-        Target::Host | Target::Process(_) | Target::Command(_) => &[],
+        Target::Host | Target::Processes(_) | Target::Command(_) => &[],
     };
     all.iter().map(of_running).collect()
 }

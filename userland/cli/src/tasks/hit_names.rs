@@ -32,7 +32,7 @@ impl HitNames {
         let mut name = |id: u64| match self.name(id) {
             Some(name) => name,
             // Also of containers that share it, as with --pid=host.
-            None if id == self.own => "(nsprobe's pid namespace)".to_owned(),
+            None if id == self.own => "(host)".to_owned(),
             None => format!("(pid namespace {id})"),
         };
         distinct(ids.iter().map(|id| (*id, name(*id))).collect())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options for finding and compiling places.
 
-use crate::args::spec::ProbeSpec;
+use crate::args::spec::{CountedTexts, ProbeSpec};
 use crate::args::Returns;
 use crate::names::search::Search;
 use nsprobe_probes::ProbeQuery;
@@ -21,6 +21,8 @@ pub(crate) struct CompileOptions<'a> {
     pub(crate) limits: Limits,
     /// Where hits go.
     pub(crate) sink: Sink<'a>,
+    /// What hits are counted by, as it was typed.
+    pub(crate) counted: CountedTexts<'a>,
     /// Whether calls are timed: probes are hit at returns.
     pub(crate) at_return: bool,
     /// Most places that one spec may stand for.

@@ -6,19 +6,19 @@ use super::options::CompileOptions;
 use super::parsed::Parsed;
 use super::planned::{Planned, PlannedProbe};
 use super::refusal::{refusal, with_target};
-use crate::args::spec::{BinaryName, ProbeSpec};
+use crate::args::spec::{BinaryName, CountedTexts, ProbeSpec};
 use crate::attach::mapped::Mapped;
 use crate::attach::target::Target;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::search::Reach;
-use anyhow::Context;
+use anyhow::{bail, Context};
 use libnsprobe::Device;
 use nsprobe_containers::OpenedFile;
 use nsprobe_probes::{Probe, Probes};
 use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_spec::Code;
 use nsprobe_symbolize::{counted, FileOffset};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -147,17 +147,29 @@ impl<'a> Planner<'a> {
         };
         let opened = self.target.open(name, &mapped)?;
         self.mapped = Some(mapped);
-        let mut indices = Vec::new();
-        for file in opened.files {
-            let id = file_id(device, &file)?;
-            let index = self.add_file(file, id)?;
-            if !indices.contains(&index) {
-                indices.push(index);
-                self.planned.opened.push((name.clone(), index));
-            }
-        }
         let is_said = !opened.notes.is_empty();
         self.planned.notes.extend(opened.notes);
+        let (mut indices, mut refused) = (Vec::new(), Vec::new());
+        for file in opened.files {
+            let added = file_id(device, &file).and_then(|id| self.add_file(file, id));
+            match added {
+                Err(error) => refused.push(error),
+                Ok(index) if indices.contains(&index) => {}
+                Ok(index) => {
+                    indices.push(index);
+                    self.planned.opened.push((name.clone(), index));
+                }
+            }
+        }
+        self.refuse(name, refused, indices.is_empty())?;
+        if indices.len() > 1 && !self.compile.changes.is_empty() {
+            if let Target::Host = self.target {
+                bail!(
+                    "{name} stands for {}: to change what programs do, choose some with -c or -p",
+                    counted(indices.len(), "file")
+                );
+            }
+        }
         if indices.len() > 1 && !is_said {
             self.planned.notes.push(format!(
                 "{name} stands for {} of {}: all are probed",
@@ -171,7 +183,7 @@ impl<'a> Planner<'a> {
     /// The mappings of the target's processes.
     fn mapped(&self, device: Option<&Device>) -> anyhow::Result<Mapped> {
         match (device, self.target) {
-            (None, _) | (_, Target::Host | Target::Command(_)) => Ok(Mapped::by_links()),
+            (None, _) | (_, Target::Command(_)) => Ok(Mapped::by_links()),
             (Some(_), target) => target.mapped(),
         }
     }
@@ -203,13 +215,33 @@ impl<'a> Planner<'a> {
         for &file in files {
             refused.extend(self.add(file, spec).err());
         }
-        if refused.len() == files.len() {
+        let are_all = refused.len() == files.len();
+        self.refuse(&spec.binary, refused, are_all)
+    }
+
+    /// Notes why some files of a binary are not probed; fails if none is.
+    fn refuse(
+        &mut self,
+        name: &BinaryName,
+        refused: Vec<anyhow::Error>,
+        are_all: bool,
+    ) -> anyhow::Result<()> {
+        if are_all {
             return refused.into_iter().next().map_or(Ok(()), Err);
         }
-        let notes = refused
-            .iter()
-            .map(|error| format!("{}: one of its files is not probed: {error:#}", spec.binary));
-        self.planned.notes.extend(notes);
+        let mut notes: BTreeMap<String, usize> = BTreeMap::new();
+        for error in refused {
+            *notes.entry(format!("{error:#}")).or_default() += 1;
+        }
+        for (why, count) in notes {
+            let are = match count {
+                1 => "one of its files is".to_owned(),
+                count => format!("{count} of its files are"),
+            };
+            self.planned
+                .notes
+                .push(format!("{name}: {are} not probed: {why}"));
+        }
         Ok(())
     }
 
@@ -228,8 +260,9 @@ impl<'a> Planner<'a> {
             .probe_query(spec, file.path.display().to_string());
         let found = parsed.probes(&probe_query, self.compile.search, self.target, self.reach)?;
         let words = self.target.words();
-        let found =
-            found.map_err(|why| refusal(spec, with_target(why, &probe_query.path, &words)))?;
+        let counted = self.compile.counted;
+        let found = found
+            .map_err(|why| refusal(spec, counted, with_target(why, &probe_query.path, &words)))?;
         let name = self.name_of(index);
         let condition = spec.condition().filter(|_| self.compile.names_conditions);
         self.take(index, &name, condition, found);
@@ -257,13 +290,13 @@ impl<'a> Planner<'a> {
                 None => {}
                 Some(Ok(found)) => all.push(found),
                 Some(Err(why)) if function.is_needed => {
-                    let why = refusal(&function.spec, why);
+                    let why = refusal(&function.spec, CountedTexts::default(), why);
                     return Err(why.context(format!("cannot see {} of {name}", function.name)));
                 }
                 Some(Err(why)) => self.planned.notes.push(format!(
                     "what {} of {name} allocates is not counted: {:#}",
                     function.name,
-                    refusal(&function.spec, why)
+                    refusal(&function.spec, CountedTexts::default(), why)
                 )),
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reasons why a file lacks what a spec requests, as errors.
 
-use crate::args::spec::ProbeSpec;
+use crate::args::spec::{CountedTexts, ProbeSpec};
 use anyhow::anyhow;
 use nsprobe_probes::Refused;
 
@@ -20,9 +20,9 @@ pub(super) fn with_target(why: Refused, path: &str, words: &str) -> Refused {
 }
 
 /// Why a file has not what a spec wants.
-pub(super) fn refusal(spec: &ProbeSpec, why: Refused) -> anyhow::Error {
+pub(super) fn refusal(spec: &ProbeSpec, counted: CountedTexts<'_>, why: Refused) -> anyhow::Error {
     match why {
-        Refused::Spec(error) => spec.error(&error).into(),
+        Refused::Spec(error) => spec.error(&error, counted).into(),
         why => because(why),
     }
 }

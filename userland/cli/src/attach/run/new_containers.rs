@@ -9,11 +9,11 @@
 
 use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
-use crate::args::{ProbeOptions, TargetSpec};
+use crate::args::{ContainerGroup, ProbeOptions, TargetSpec};
 use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
-use crate::attach::target::group::may_join;
+use crate::attach::target::group::{left_out, may_join};
 use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
 use crate::names::build_id;
@@ -25,7 +25,6 @@ use nsprobe_containers::{
     all_processes, open_in, Containers, Error, Execs, OpenedFile, PidSpace, Process, RootId,
 };
 use nsprobe_spec::decode::FieldFormat;
-use nsprobe_symbolize::glob_fits;
 use nsprobe_worker::Limits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -56,8 +55,10 @@ pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
     compile: CompileOptions<'a>,
-    /// Pattern for their names.
-    pattern: Option<&'a str>,
+    /// Their names.
+    asked: Option<&'a ContainerGroup>,
+    /// Those that were said to be left out.
+    left_out: HashSet<String>,
     /// The containers known so far.
     containers: Containers,
     /// The file system that we see.
@@ -107,10 +108,11 @@ impl<'a> ContainerWatcher<'a> {
                 limits: PATIENCE,
                 ..wanted.compile
             },
-            pattern: match &options.who {
-                TargetSpec::Group(pattern) => Some(pattern),
+            asked: match &options.who {
+                TargetSpec::Group(asked) => Some(asked),
                 _ => None,
             },
+            left_out: HashSet::new(),
             containers: Containers::take()?,
             ours: RootId::ours().context("cannot look at the root directory")?,
             roots: HashMap::new(),
@@ -203,7 +205,7 @@ impl<'a> ContainerWatcher<'a> {
         let all = self.namespaces.iter();
         let filter =
             Filter::any_pid_namespace(all.map(|(process, space)| (process.pid(), space.id)));
-        let narrowed = self.options.tasks.narrow(Some(filter))?;
+        let narrowed = self.options.narrow(Some(filter))?;
         narrowed.context("a filter of containers is one")
     }
 
@@ -244,12 +246,18 @@ impl<'a> ContainerWatcher<'a> {
 
     /// Whether to trace a container that was not seen before; if so, adds it to the filter.
     fn is_wanted(&mut self, process: &Process) -> bool {
-        let Some(pattern) = self.pattern else {
+        let Some(asked) = self.asked else {
             return true;
         };
-        let fits = |name: &str| glob_fits(pattern, name);
+        let fits = |name: &str| asked.fits(name);
         let container = self.containers.of_process(process);
         if !container.is_some_and(|container| may_join(container, fits)) {
+            let shared = container.filter(|container| container.is_called(fits));
+            if let Some(name) = shared.map(|one| one.name.clone()) {
+                if self.left_out.len() < KNOWN_MAX && self.left_out.insert(name.clone()) {
+                    self.options.note(&left_out(&[&name]));
+                }
+            }
             return false;
         }
         let (Ok(space), Ok(process)) = (process.pid_namespace(), Process::open(process.pid()))
@@ -359,7 +367,7 @@ impl<'a> ContainerWatcher<'a> {
             Some(container) => format!("container {}", container.name),
             None => format!("process {pid}, with a file system of its own"),
         };
-        let planned = Planned::in_files(&Target::Process(process), new, &self.compile);
+        let planned = Planned::in_files(&Target::Processes(vec![process]), new, &self.compile);
         match planned {
             Ok(planned) if planned.keys != self.keys => {
                 self.options.note(&format!(

@@ -8,6 +8,7 @@ use libnsprobe::{Filter, SetupOptions};
 use nsprobe_symbolize::escaped;
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -33,7 +34,7 @@ pub(crate) struct AttachOptions<'a> {
 
 impl Tasks {
     /// The filter of the target, as far as these tasks go.
-    pub(crate) fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
+    fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
         if self.are_all() {
             return Ok(filter);
         }
@@ -73,6 +74,18 @@ fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
 }
 
 impl ProbeOptions {
+    /// The filter of the target, as far as these options go: neither this program nor its parsers
+    /// are in a profile, unless they are what it is of.
+    pub(crate) fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
+        let filter = self.tasks.narrow(filter)?;
+        let is_named = matches!(self.who, TargetSpec::Processes(_) | TargetSpec::Command(_));
+        if self.samples_hz.is_none() || is_named {
+            return Ok(filter);
+        }
+        let own = File::open("/proc/self/exe").context("cannot open this program")?;
+        Ok(Some(filter.unwrap_or_default().without_program(own)))
+    }
+
     /// The cache of tables of earlier runs, if it is requested and available.
     pub(crate) fn open_cache(&self) -> Option<Cache> {
         if !self.rows.cache {
@@ -107,7 +120,7 @@ impl ProbeOptions {
         match self.who {
             _ if !self.tasks.are_all() => None,
             TargetSpec::Command(_) => Some(Untraced::ChildrenOfCommand),
-            TargetSpec::Process(_) => Some(Untraced::ChildrenOfProcess),
+            TargetSpec::Processes(_) => Some(Untraced::ChildrenOfProcess),
             TargetSpec::Host | TargetSpec::Container(_) | TargetSpec::Group(_) => None,
         }
     }

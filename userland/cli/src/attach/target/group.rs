@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Containers whose names fit, more of which may come.
+//! Several containers, more of which may come.
 
 use super::view::{FileView, Opened};
 use crate::args::spec::BinaryName;
+use crate::args::{is_glob, ContainerGroup};
 use crate::attach::mapped::Mapped;
 use anyhow::{bail, Context};
 use libnsprobe::Filter;
@@ -15,60 +16,24 @@ use std::time::{Duration, Instant};
 /// Interval between looks at the clock while we wait for a container, in milliseconds.
 const WAIT: u8 = 100;
 
-/// Containers whose names fit.
+/// Containers by names and globs.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Pattern for their names, with `*` and `?`.
-    pub(crate) pattern: String,
+    pub(crate) asked: ContainerGroup,
     /// Those that run; never empty.
     pub(crate) members: Vec<Running>,
 }
 
 impl Group {
-    /// The containers that run, or the first one that starts before the deadline.
-    pub(super) fn find(pattern: &str, limit: Option<Duration>) -> anyhow::Result<Group> {
-        let fits = |name: &str| glob_fits(pattern, name);
-        let deadline = limit.map(|limit| Instant::now() + limit);
-        let execs = Execs::new()?;
-        let mut members = Running::all(fits)?;
-        let mut containers = Containers::take()?;
-        if members.is_empty() {
-            let mut running = containers.iter().filter(|one| one.is_running());
-            if let Some(one) = running.find(|one| one.is_called(fits) && !may_join(one, fits)) {
-                bail!(
-                    "container {} shares its pid namespace with others: with --follow it cannot \
-                     be told from them",
-                    one.name
-                );
-            }
-            eprintln!(
-                "nsprobe: no container {} runs: waiting for one",
-                escaped(pattern)
-            );
-        }
-        while members.is_empty() {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                bail!("no container {pattern} has started");
-            }
-            let mut fds = [PollFd::new(execs.as_fd(), PollFlags::POLLIN)];
-            poll(&mut fds, PollTimeout::from(WAIT))?;
-            let executed = execs.take();
-            let started = executed.pids.into_iter();
-            let started = started.filter_map(|pid| Process::open(pid).ok());
-            for process in started {
-                let container = containers.of_process(&process).cloned();
-                if let Some(container) = container.filter(|one| may_join(one, fits)) {
-                    // Its first process may have ended.
-                    members.extend(Running::hold(container).ok());
-                    break;
-                }
-            }
-            if executed.missed && members.is_empty() {
-                members = Running::all(fits)?;
-            }
-        }
+    /// The containers that run; with `follow` at least the first one that starts before the
+    /// deadline.
+    pub(super) fn find(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<Group> {
+        let members = match asked.follow {
+            true => first_of(asked, limit)?,
+            false => all_of(asked)?,
+        };
         Ok(Group {
-            pattern: pattern.to_owned(),
+            asked: asked.clone(),
             members,
         })
     }
@@ -91,6 +56,15 @@ impl Group {
         }
     }
 
+    /// The files in them that may be allocators.
+    pub(super) fn allocator_files(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let mut all = Opened::default();
+        for container in &self.members {
+            all.add(FileView::of_container(container)?.allocator_files(mapped)?);
+        }
+        Ok(all)
+    }
+
     /// Their pid namespaces, each with a process in it.
     pub(super) fn filter(&self) -> anyhow::Result<Filter> {
         let mut all = Vec::new();
@@ -99,6 +73,115 @@ impl Group {
         }
         Ok(Filter::any_pid_namespace(all))
     }
+}
+
+/// All that run.
+fn all_of(asked: &ContainerGroup) -> anyhow::Result<Vec<Running>> {
+    let containers = Containers::take()?;
+    let mut members: Vec<Running> = Vec::new();
+    for pattern in &asked.patterns {
+        let found = match is_glob(pattern) {
+            true => fitting(&containers, |name| glob_fits(pattern, name)),
+            false => vec![containers.find(pattern)?],
+        };
+        if found.is_empty() {
+            bail!("no container that runs fits -c {pattern}");
+        }
+        for one in found {
+            if members
+                .iter()
+                .all(|known| known.init.pid() != one.init.pid())
+            {
+                members.push(one);
+            }
+        }
+    }
+    if members.len() == 1 {
+        return Ok(members);
+    }
+    let (members, shared): (Vec<_>, Vec<_>) = members.into_iter().partition(is_apart);
+    let names: Vec<&str> = shared.iter().map(Running::name).collect();
+    let is_glob = asked.patterns.iter().all(|pattern| is_glob(pattern));
+    match (names.is_empty(), is_glob && !members.is_empty()) {
+        (true, _) => {}
+        (false, true) => eprintln!("nsprobe: {}", escaped(&left_out(&names))),
+        (false, false) => bail!("{}", left_out(&names)),
+    }
+    Ok(members)
+}
+
+/// Those that run and are called so.
+fn fitting(containers: &Containers, fits: impl Fn(&str) -> bool) -> Vec<Running> {
+    let running = containers.iter().filter(|one| one.is_running());
+    let called = running.filter(|one| one.is_called(&fits));
+    // Those that end meanwhile are none.
+    called
+        .filter_map(|one| Running::hold(one.clone()).ok())
+        .collect()
+}
+
+/// Those that run, or else the first one that starts before the deadline.
+fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<Vec<Running>> {
+    let fits = |name: &str| asked.fits(name);
+    let pattern = asked.text();
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    let execs = Execs::new()?;
+    let mut containers = Containers::take()?;
+    let (mut members, shared): (Vec<_>, Vec<_>) =
+        fitting(&containers, fits).into_iter().partition(is_apart);
+    if !shared.is_empty() {
+        let names: Vec<&str> = shared.iter().map(Running::name).collect();
+        eprintln!("nsprobe: {}", escaped(&left_out(&names)));
+    }
+    if members.is_empty() {
+        eprintln!(
+            "nsprobe: no container {} runs: waiting for one",
+            escaped(&pattern)
+        );
+    }
+    while members.is_empty() {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            bail!("no container {pattern} has started");
+        }
+        let mut fds = [PollFd::new(execs.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::from(WAIT))?;
+        let executed = execs.take();
+        let started = executed.pids.into_iter();
+        let started = started.filter_map(|pid| Process::open(pid).ok());
+        for process in started {
+            let container = containers.of_process(&process).cloned();
+            if let Some(container) = container.filter(|one| may_join(one, fits)) {
+                // Its first process may have ended.
+                members.extend(Running::hold(container).ok());
+                break;
+            }
+        }
+        if executed.missed && members.is_empty() {
+            members = Running::all(fits)?;
+        }
+    }
+    Ok(members)
+}
+
+/// Whether its pid namespace is no other's: what the kernel tells several containers by.
+fn is_apart(one: &Running) -> bool {
+    let init = one.container.init;
+    init.is_some_and(|init| init.owns_namespace)
+}
+
+/// What is said of those that cannot be told from others.
+pub(crate) fn left_out(names: &[&str]) -> String {
+    let (are, each) = match names {
+        [one] => (format!("container {one} shares its"), "it"),
+        _ => (
+            format!("containers {} share their", names.join(", ")),
+            "each",
+        ),
+    };
+    format!(
+        "{are} pid namespace with others and cannot be traced beside others: trace {each} alone, \
+         with one -c NAME and without --follow"
+    )
 }
 
 /// Whether a container belongs to a group: the pid namespace does not distinguish containers that

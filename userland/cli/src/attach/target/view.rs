@@ -42,7 +42,7 @@ pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
 }
 
 /// Path of an open file.
-fn path_of(file: &File) -> Option<PathBuf> {
+pub(super) fn path_of(file: &File) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
@@ -110,6 +110,12 @@ impl<'a> FileView<'a> {
     }
 
     pub(super) fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
+        if self.container.is_none() && self.process.mappings()?.is_empty() {
+            bail!(
+                "process {} runs no code of a program: it is a thread of the kernel, or has ended",
+                self.process.pid()
+            );
+        }
         let name = match binary {
             BinaryName::Path(path) => return self.open_path(path, mapped),
             BinaryName::Bare(name) => name,
@@ -241,11 +247,14 @@ impl<'a> FileView<'a> {
             match (why, hint) {
                 (Some(why), Some(hint)) => bail!("{why}; {hint}"),
                 (Some(why), None) => return Err(why.into()),
-                (None, hint) => {
-                    all.notes.extend(hint.map(|hint| {
-                        format!("no process has {} mapped, but {hint}", path.display())
-                    }))
+                (None, Some(hint)) => {
+                    let note = format!("no process has {} mapped, but {hint}", path.display());
+                    all.notes.push(note);
                 }
+                (None, None) if mapped.is_by_module() => {
+                    all.notes.push(self.not_mapped(&path));
+                }
+                (None, None) => {}
             }
         }
         all.files.extend(found);
@@ -253,6 +262,21 @@ impl<'a> FileView<'a> {
             all.files.push(mapped.open(other, &path)?);
         }
         Ok(all)
+    }
+
+    /// What is said of a file that nobody has mapped yet.
+    fn not_mapped(&self, path: &Path) -> String {
+        let path = path.display();
+        match self.container {
+            Some(container) => format!(
+                "no process of {} has {path} mapped now: calls are seen once one maps it",
+                container.name()
+            ),
+            None => format!(
+                "process {} does not have {path} mapped now: calls are seen once it maps it",
+                self.process.pid()
+            ),
+        }
     }
 
     /// A path as the kernel shows it to us.

@@ -2,12 +2,12 @@
 //! Allocators that came with a program that started later: their blocks are not seen, which a note
 //! says.
 
+use crate::attach::mapped;
 use crate::attach::probes::allocators::may_allocate;
-use crate::names::probed_file::ProbedFile;
+use crate::names::probed_file::{FileId, ProbedFile};
+use libnsprobe::Session;
 use nsprobe_containers::Process;
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs;
 use std::time::{Duration, Instant};
 
 /// Time that a program gets to map its libraries.
@@ -17,23 +17,16 @@ const WAITING_MAX: usize = 256;
 
 /// Programs that have started, and the libraries that are known.
 pub(super) struct Unprobed {
-    /// Names of files that are probed, or have been named in a note.
-    known: HashSet<OsString>,
+    /// Files that are probed, or have been named in a note.
+    known: HashSet<FileId>,
     waiting: Vec<(u32, Instant)>,
 }
 
 impl Unprobed {
     /// Beside these files.
     pub(super) fn new(files: &[ProbedFile]) -> Unprobed {
-        // A mapping has the name that a link leads to.
-        let real = files
-            .iter()
-            .filter_map(|file| fs::canonicalize(&file.path).ok());
-        let paths = files.iter().map(|file| file.path.clone()).chain(real);
         Unprobed {
-            known: paths
-                .filter_map(|path| Some(path.file_name()?.to_owned()))
-                .collect(),
+            known: files.iter().map(|file| file.id).collect(),
             waiting: Vec::new(),
         }
     }
@@ -46,7 +39,7 @@ impl Unprobed {
     }
 
     /// Notes on programs that have had time to map their libraries.
-    pub(super) fn notes(&mut self) -> Vec<String> {
+    pub(super) fn notes(&mut self, session: &Session) -> Vec<String> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let (pids, others) = waiting.partition(|(_, since)| since.elapsed() >= PATIENCE);
         let pids: Vec<(u32, Instant)> = pids;
@@ -56,9 +49,12 @@ impl Unprobed {
             // One that has ended maps nothing.
             let mappings = Process::open(pid).and_then(|process| process.mappings());
             for mapping in mappings.unwrap_or_default() {
-                let name = mapping.path.file_name().unwrap_or_default();
-                let is_new = mapping.executable && may_allocate(&mapping.path);
-                if is_new && self.known.insert(name.to_owned()) {
+                if !mapping.executable || !may_allocate(&mapping.path) {
+                    continue;
+                }
+                let file = mapped::open(session, pid, &mapping);
+                let id = file.and_then(|file| session.identify(&file).ok());
+                if id.is_some_and(|id| self.known.insert(id.into())) {
                     notes.push(format!(
                         "process {pid} has {} mapped, which had not been found at the start: what \
                          it allocates is not seen; start again while it runs",

@@ -107,7 +107,7 @@ impl Traced {
                 let ours = Process::open(std::process::id())?;
                 Traced::All(ours.mount_namespace().ok())
             }
-            Target::Process(process) => Traced::These(HashSet::from([process.pid()])),
+            Target::Processes(all) => Traced::These(all.iter().map(Process::pid).collect()),
             Target::Group(group) => {
                 let mut pids = HashSet::new();
                 for container in &group.members {

@@ -3,6 +3,7 @@
 
 use super::TablePrinter;
 use crate::hits::lookup::NameFrames;
+use crate::output::fields::duration;
 use crate::output::pictures::About;
 use libnsprobe::TableRow;
 use nsprobe_profile::{Function, Functions};
@@ -22,7 +23,14 @@ impl TablePrinter {
         callers: bool,
     ) -> io::Result<()> {
         let about = About::this_command(Duration::ZERO);
-        let groups = self.profile(names, rows, &about).functions();
+        let mut profile = self.profile(names, rows, &about);
+        if self.style.are_keys_of_picture {
+            profile
+                .samples
+                .iter_mut()
+                .for_each(|sample| sample.keys.clear());
+        }
+        let groups = profile.functions();
         for (number, group) in groups.iter().take(self.style.top).enumerate() {
             if number > 0 {
                 writeln!(self.out)?;
@@ -35,21 +43,37 @@ impl TablePrinter {
         self.out.flush()
     }
 
+    /// The CPU time of this number of samples.
+    fn time(&self, count: u64) -> Option<String> {
+        let period_ns = self.style.period_ns?;
+        Some(duration(count.saturating_mul(period_ns)))
+    }
+
     fn group(&mut self, group: &Functions, callers: bool) -> io::Result<()> {
-        let total = counted(group.total, self.style.unit);
-        if !group.keys.is_empty() {
-            let keys = group.keys.iter();
-            let keys: Vec<String> = keys
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect();
-            writeln!(self.out, "{}: {total}", escaped(&keys.join(" ")))?;
+        let mut total = counted(group.total, self.style.unit);
+        if let Some(time) = self.time(group.total) {
+            total = format!("{total}, {time}");
         }
-        writeln!(self.out, "   SELF   TOTAL  FUNCTION")?;
+        let keys = group.keys.iter();
+        let keys: Vec<String> = keys
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        match keys.as_slice() {
+            [] => writeln!(self.out, "{total}")?,
+            keys => writeln!(self.out, "{}: {total}", escaped(&keys.join(" ")))?,
+        }
+        let (count, time) = (self.style.unit.to_uppercase() + "S", self.style.period_ns);
+        let time = time.map_or("", |_| "       TIME");
+        writeln!(self.out, "   SELF   TOTAL  {count:>8}{time}  FUNCTION")?;
         let share = |count: u64| 100.0 * count as f64 / group.total.max(1) as f64;
         for function in group.functions.iter().take(self.style.top) {
             let (own, total) = (share(function.own), share(function.total));
             let place = place(function);
-            writeln!(self.out, "{own:>6.1}% {total:>6.1}%  {place}")?;
+            write!(self.out, "{own:>6.1}% {total:>6.1}%  {:>8}", function.own)?;
+            if let Some(time) = self.time(function.own) {
+                write!(self.out, " {time:>10}")?;
+            }
+            writeln!(self.out, "  {place}")?;
             for (caller, count) in function.callers.iter().take(CALLERS).filter(|_| callers) {
                 let share = share(*count);
                 match caller.is_empty() {

@@ -25,6 +25,8 @@ pub(crate) struct Style {
     pub(crate) top: usize,
     /// Keys have the ids of pid namespaces, which stand for containers.
     pub(crate) by_container: bool,
+    /// The keys are for a picture, and tables do not have them.
+    pub(crate) are_keys_of_picture: bool,
 }
 
 impl Style {
@@ -36,6 +38,7 @@ impl Style {
             summed: plan.value.as_ref().map(|value| value.name.clone()),
             top: plan.top,
             by_container: plan.by.iter().any(is_container),
+            are_keys_of_picture: plan.are_keys_of_picture,
             ..Style::counting(plan.options.samples_hz)
         }
     }
@@ -54,6 +57,7 @@ impl Style {
             period_ns: samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
             top: usize::MAX,
             by_container: false,
+            are_keys_of_picture: false,
         }
     }
 }
