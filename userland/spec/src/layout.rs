@@ -25,7 +25,7 @@ pub enum Layout {
     Number {
         /// How it is shown.
         shape: Box<Shape>,
-        /// Its bytes: at most 8.
+        /// Its bytes: at most 8, and of a bit-field 9.
         bytes: u8,
         /// Its lowest bit in them, and how many it has.
         bits: (u8, u8),
@@ -97,13 +97,13 @@ impl Layout {
                 bits,
                 signed,
             } => {
-                let mut word = [0u8; 8];
+                let mut word = [0u8; 16];
                 let found = part(0, (*count).into()).zip(word.get_mut(..(*count).into()));
                 let Some((from, to)) = found else {
                     return FieldValue::Absent;
                 };
                 to.copy_from_slice(from);
-                shape.number(some_bits(u64::from_le_bytes(word), *bits, *signed))
+                shape.number(some_bits(u128::from_le_bytes(word), *bits, *signed))
             }
             Layout::Text(most) => {
                 let text = bytes.get(..usize::from(*most).min(bytes.len()));
@@ -186,9 +186,9 @@ fn variant(fixed: &[Part], each: &[Case], (tag, count): (u64, u8), bytes: &[u8])
     }
 }
 
-/// Some bits of a word, extended to 64.
-fn some_bits(word: u64, (lowest, count): (u8, u8), signed: bool) -> u64 {
-    let word = word.checked_shr(lowest.into()).unwrap_or(0);
+/// Some bits of a number, extended to 64.
+fn some_bits(word: u128, (lowest, count): (u8, u8), signed: bool) -> u64 {
+    let word = word.checked_shr(lowest.into()).unwrap_or(0) as u64;
     let unused = 64 - u32::from(count.clamp(1, 64));
     match signed {
         true => (((word << unused) as i64) >> unused) as u64,
@@ -278,7 +278,7 @@ impl Builder<'_> {
         let end = (u32::from(bits.0) + u32::from(bits.1)).div_ceil(8);
         Ok(Layout::Number {
             shape: Box::new(self.resolver.shape(&Of::Known(kind.clone()))),
-            bytes: end.min(8) as u8,
+            bytes: end.min(9) as u8,
             bits,
             signed: kind.is_signed(),
         })

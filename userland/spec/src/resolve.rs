@@ -2,6 +2,7 @@
 //! Expressions into values, by what a scope knows.
 
 mod access;
+mod bits;
 mod library_strings;
 mod operators;
 mod strings;

@@ -191,6 +191,16 @@ const ORDERS: [Case; 2] = [
     ),
 ];
 
+/// Members that begin in one storage unit and end in another.
+const CROSSING: Case = case(
+    "crossing",
+    &[
+        ("*c", "{a=77, b=-12345678901, c=-777}"),
+        ("c->b", "-12345678901"),
+        ("c->c", "-777"),
+    ],
+);
+
 #[test]
 fn other_conventions_and_byte_orders_are_not_guessed_at() {
     let folder = Folder::new("kinds-c");
@@ -199,8 +209,41 @@ fn other_conventions_and_byte_orders_are_not_guessed_at() {
         let Some(program) = folder.build("gcc", "kinds.c", &flags) else {
             return;
         };
-        check_all(&program, &[windows, ORDERS].concat());
+        let mut cases = [windows, ORDERS].concat();
+        cases.push(CROSSING);
+        check_all(&program, &cases);
     }
+}
+
+const CLANG: [Case; 3] = [
+    case(
+        "bits",
+        &[
+            ("p->b + 0", "11"),
+            ("p->c", "-777"),
+            ("p->d", "-12345678901"),
+            ("p->wide", "9141386507638288912"),
+            ("p->most", "-2"),
+            ("p->last", "true"),
+        ],
+    ),
+    case("by_value", &[("s", BY_VALUE), ("s.c", "-400000000001")]),
+    Case {
+        at: When::Body,
+        ..case("by_value", &[("s", BY_VALUE), ("s.c", "-400000000001")])
+    },
+];
+const BY_VALUE: &str = "{a=77, b=-3000001, c=-400000000001, d=900000}";
+
+/// Made of `fixture/clang.c` by clang 14:
+/// `clang -O2 -gdwarf-4 -gz=zlib -ffile-prefix-map=$PWD/= -o values-clang clang.c`.
+#[test]
+fn values_of_clang_are_those_of_the_program() {
+    let folder = Folder::new("kinds-clang");
+    let program = folder.path("program");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testdata/values-clang");
+    std::fs::copy(fixture, &program).unwrap();
+    check_all(&program, &CLANG);
 }
 
 const SHAPES: Case = case(

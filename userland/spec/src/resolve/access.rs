@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From one thing to another: members, elements, what pointers point to, casts.
 
+use super::bits::{bits_of, extended, of_pieces, shifted};
 use super::{cut, error, said, Of, Resolver, Result, Thing};
 use crate::scope::{Place, ScopeError};
 use crate::syntax::{CastType, Expression, Span};
@@ -272,65 +273,41 @@ impl Resolver<'_> {
 
     /// A member of what is at a place.
     fn member_at(&self, whole: Thing, member: &Member, of: Of, span: &Span) -> Result<Thing> {
+        if let Some((lowest, count)) = member.bits {
+            if of.scalar_bytes().is_none() {
+                return error(span, "this bit-field is of no number that can be fetched");
+            }
+            let first = member
+                .offset
+                .saturating_mul(8)
+                .saturating_add(lowest.into());
+            let Some(value) = bits_of(&whole.place, first, count.into(), whole.of_entry) else {
+                return error(span, "not all of this bit-field is available here");
+            };
+            return Ok(Thing::value(extended(value, count, of.is_negative()), of));
+        }
         let of_entry = whole.of_entry;
         let part = match whole.place {
             Place::Memory(address) => Place::Memory(address.plus(member.offset)),
             Place::Value(value) if member.offset < 8 => shifted(value, member.offset),
             Place::Value(_) => return error(span, "this member is not in the register"),
             Place::Pieces(pieces) => {
-                let bytes = match member.bits {
-                    Some((low, count)) => (u64::from(low) + u64::from(count)).div_ceil(8),
-                    None => self.bytes(&of).unwrap_or(u64::MAX),
-                };
-                let end = member.offset.saturating_add(bytes);
-                let piece = pieces.iter().find(|piece| {
-                    let piece_end = piece.offset.saturating_add(piece.bytes);
-                    piece.offset <= member.offset && end <= piece_end
-                });
-                let Some(piece) = piece else {
-                    return error(span, "this member is not available here");
-                };
-                let inside = member.offset - piece.offset;
-                match &piece.place {
-                    Place::Memory(address) => Place::Memory(address.clone().plus(inside)),
-                    Place::Value(value) if inside < 8 => shifted(value.clone(), inside),
-                    _ => return error(span, "this member is not available here"),
+                let bytes = self.bytes(&of).unwrap_or(u64::MAX);
+                match of_pieces(&pieces, member.offset, bytes, of_entry) {
+                    Some(part) => part,
+                    None => return error(span, "this member is not available here"),
                 }
             }
         };
-        if member.bits.is_some() && of.scalar_bytes().is_none() {
-            return error(span, "this bit-field is of no number that can be fetched");
-        }
-        let Some((lowest, count)) = member.bits else {
-            let part = match (part, of.scalar_bytes()) {
-                (Place::Value(value), Some(bytes)) => {
-                    Place::Value(cut(value, bytes, of.is_negative()))
-                }
-                (part, _) => part,
-            };
-            return Ok(Thing {
-                place: part,
-                of,
-                of_entry,
-            });
+        let place = match (part, of.scalar_bytes()) {
+            (Place::Value(value), Some(bytes)) => Place::Value(cut(value, bytes, of.is_negative())),
+            (part, _) => part,
         };
-        let whole = match part {
-            // As few bytes as hold the bits: more might not be there.
-            Place::Memory(address) => {
-                let bytes = (u32::from(lowest) + u32::from(count)).div_ceil(8);
-                match (bytes.next_power_of_two(), of_entry) {
-                    (bytes @ 1..=8, true) => address.load(bytes as u8, false).at_entry(),
-                    (bytes @ 1..=8, false) => address.load(bytes as u8, false),
-                    _ => return error(span, "this bit-field lies in more than eight bytes"),
-                }
-            }
-            Place::Value(value) => value,
-            Place::Pieces(_) => return error(span, "this member is not available here"),
-        };
-        Ok(Thing::value(
-            bits(whole, lowest, count, of.is_negative()),
+        Ok(Thing {
+            place,
             of,
-        ))
+            of_entry,
+        })
     }
 
     pub(super) fn element(
@@ -421,29 +398,5 @@ impl Resolver<'_> {
             to = Of::PointerTo(Box::new(to));
         }
         Ok(Thing::value(value, to))
-    }
-}
-
-/// What lies some bytes into a register.
-fn shifted(value: Value, bytes: u64) -> Place {
-    Place::Value(match bytes {
-        0 => value,
-        bytes => Value::binary(Operator::ShiftRight, value, Value::Constant(bytes * 8)),
-    })
-}
-
-/// The bits of a bit-field.
-fn bits(value: Value, lowest: u8, count: u8, signed: bool) -> Value {
-    let value = match lowest {
-        0 => value,
-        lowest => Value::binary(Operator::ShiftRight, value, Value::Constant(lowest.into())),
-    };
-    match count {
-        1..=63 => Value::Truncate {
-            value: Box::new(value),
-            bits: count,
-            signed,
-        },
-        _ => value,
     }
 }

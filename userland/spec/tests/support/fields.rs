@@ -10,11 +10,14 @@ use nsprobe_spec::{Compiled, Request, Scope, Sink, Spec};
 use std::path::Path;
 
 /// A stopped program as a program of a probe sees it.
-struct Thread<'a>(&'a Stopped);
+struct Thread<'a> {
+    stopped: &'a Stopped,
+    probe_address: u64,
+}
 
 impl Machine for Thread<'_> {
     fn register(&self, register: Register) -> Option<u64> {
-        self.0.register(register)
+        self.stopped.register(register)
     }
     fn context(&self, _: Context) -> Option<u64> {
         None
@@ -24,10 +27,10 @@ impl Machine for Thread<'_> {
     }
     fn keep(&mut self, _: usize, _: u64) {}
     fn probe_address(&self) -> u64 {
-        0
+        self.probe_address
     }
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        let found = self.0.read(address, out.len());
+        let found = self.stopped.read(address, out.len());
         found.is_some_and(|bytes| {
             out.copy_from_slice(bytes);
             true
@@ -91,7 +94,11 @@ pub(crate) fn shown(
     let code = code.unwrap();
     let program = check(&code.steps, &code.data).unwrap();
     let mut words = Words(Vec::new());
-    assert!(program.run(&mut Thread(stopped), &mut words).matched);
+    let mut thread = Thread {
+        stopped,
+        probe_address: scope.address().wrapping_add(stopped.load_bias),
+    };
+    assert!(program.run(&mut thread, &mut words).matched);
     Ok(decode::fields(&compiled.fields, &words.0).remove(0))
 }
 

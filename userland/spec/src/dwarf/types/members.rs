@@ -129,18 +129,19 @@ impl<'a> DebugInfo<'a> {
         type_id: TypeId,
     ) -> Result<u64> {
         let high = match node.attribute(gimli::DW_AT_bit_offset) {
-            // It may reach before the storage unit: then it is negative.
-            Some(value) => value.sdata_value().unwrap_or(0),
+            // It may reach before the storage unit: then it is negative, which clang writes as a
+            // number without a sign.
+            Some(value) => {
+                let high = value.sdata_value().map(|high| high as u64);
+                high.or(value.udata_value()).unwrap_or(0)
+            }
             None => return Ok(start),
         };
         let bytes = match node.number(gimli::DW_AT_byte_size) {
             Some(bytes) => bytes,
             None => self.size_of(type_id)?.unwrap_or(0),
         };
-        let from_low = bytes
-            .wrapping_mul(8)
-            .wrapping_sub(high as u64)
-            .wrapping_sub(bits);
+        let from_low = bytes.wrapping_mul(8).wrapping_sub(high).wrapping_sub(bits);
         Ok(start.wrapping_add(from_low))
     }
 }
