@@ -8,6 +8,7 @@
 //! The DWARF is hostile. A question about it may be answered wrongly by a file that
 //! lies, but not by a crash, and not after an unreasonable time: see `units`.
 
+mod arguments;
 mod calls;
 mod convention;
 mod error;

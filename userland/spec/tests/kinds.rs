@@ -191,15 +191,27 @@ const ORDERS: [Case; 2] = [
     ),
 ];
 
-/// Members that begin in one storage unit and end in another.
-const CROSSING: Case = case(
-    "crossing",
-    &[
-        ("*c", "{a=77, b=-12345678901, c=-777}"),
-        ("c->b", "-12345678901"),
-        ("c->c", "-777"),
-    ],
-);
+/// Numbers of other sizes than those of the processor's registers, and alignments.
+const SIZES: [Case; 3] = [
+    case(
+        "crossing",
+        &[
+            ("*c", "{a=77, b=-12345678901, c=-777}"),
+            ("c->b", "-12345678901"),
+            ("c->c", "-777"),
+        ],
+    ),
+    case(
+        "aligned",
+        &[
+            ("g", "7"),
+            ("s", "{first=71, second=72, third=73}"),
+            ("h", "8"),
+        ],
+    ),
+    case("number", &[("a", "9"), ("h", "12")]),
+];
+const UNKNOWN_SIZES: Case = case("vector", &[("a", "13"), ("h", "!how a `wide` is passed")]);
 
 #[test]
 fn other_conventions_and_byte_orders_are_not_guessed_at() {
@@ -210,12 +222,15 @@ fn other_conventions_and_byte_orders_are_not_guessed_at() {
             return;
         };
         let mut cases = [windows, ORDERS].concat();
-        cases.push(CROSSING);
+        cases.extend(SIZES);
+        if flags.contains(&"-O0") {
+            cases.push(UNKNOWN_SIZES);
+        }
         check_all(&program, &cases);
     }
 }
 
-const CLANG: [Case; 3] = [
+const CLANG: [Case; 8] = [
     case(
         "bits",
         &[
@@ -232,6 +247,35 @@ const CLANG: [Case; 3] = [
         at: When::Body,
         ..case("by_value", &[("s", BY_VALUE), ("s.c", "-400000000001")])
     },
+    // Its callers leave the registers of the others as they are.
+    case(
+        "unused",
+        &[
+            ("a", "1"),
+            ("b", "!optimized out"),
+            ("c", "!optimized out"),
+            ("arg2", "!optimized out"),
+        ],
+    ),
+    case(
+        "behind",
+        &[
+            ("g", "7"),
+            ("s", "{first=71, second=72, third=73}"),
+            ("h", "8"),
+        ],
+    ),
+    case(
+        "between",
+        &[
+            ("g", "47"),
+            ("s.first", "71"),
+            ("s.third", "73"),
+            ("h", "48"),
+        ],
+    ),
+    case("strictly", &[("g", "81"), ("s.first", "82"), ("h", "83")]),
+    case("number", &[("h", "!a number of 16 bytes")]),
 ];
 const BY_VALUE: &str = "{a=77, b=-3000001, c=-400000000001, d=900000}";
 
@@ -274,10 +318,23 @@ const HOLDERS: Case = case(
     ],
 );
 
+/// What a closure has captured comes before its arguments.
+const CLOSURES: [Case; 2] = [
+    case(
+        "captured::{closure#0}",
+        &[("z", "!captured comes first"), ("arg2", "!captured")],
+    ),
+    Case {
+        at: When::Body,
+        ..case("captured::{closure#0}", &[("z", "5"), ("w", "-6")])
+    },
+];
+
 #[test]
-fn variants_of_rust_are_shown_as_the_one_that_is_there() {
+fn values_of_rust_are_those_of_the_program() {
     let folder = Folder::new("kinds-rust");
-    let whole: &[Case] = &[SHAPES, HOLDERS];
+    let [closure, in_closure] = CLOSURES;
+    let whole: &[Case] = &[SHAPES, HOLDERS, closure, in_closure];
     for (flags, cases) in [
         (["-g", "-Copt-level=0"], whole),
         (["-g", "-Copt-level=2"], &[HOLDERS]),

@@ -8,7 +8,7 @@
 
 use super::error::Result;
 use super::types::id_of;
-use super::units::Node;
+use super::units::{Node, Walk};
 use super::DebugInfo;
 use crate::types::{Shape, TypeId};
 use gimli::AttributeValue;
@@ -22,6 +22,9 @@ const NESTING_MAX: usize = 8;
 /// Most members of a struct of two registers, nested ones included.
 const MEMBERS_MAX: usize = 64;
 pub(super) const PARAMETERS_MAX: usize = 256;
+
+/// Strictest alignment on the stack.
+const ALIGNMENT_MAX: u64 = 64;
 
 /// How something is passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +50,8 @@ enum Class {
 /// The class of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Classified {
-    /// One class for each eight bytes.
-    Words(Vec<Class>),
+    /// One class for each eight bytes; and the alignment on the stack.
+    Words(Vec<Class>, u64),
     /// In memory: its bytes and alignment.
     Memory(u64, u64),
     /// The address of a copy that the caller made.
@@ -69,15 +72,15 @@ struct Taken {
 impl Taken {
     fn pass(&mut self, class: Classified) -> Passing {
         match class {
-            Classified::Words(words) if words.iter().all(|class| *class == Class::None) => {
+            Classified::Words(words, _) if words.iter().all(|class| *class == Class::None) => {
                 Passing::Nothing
             }
-            Classified::Words(words) => {
+            Classified::Words(words, alignment) => {
                 let count = |wanted| words.iter().filter(|class| **class == wanted).count();
                 let integer = self.integer + count(Class::Integer);
                 let vector = self.vector + count(Class::Vector);
                 if integer > INTEGER_REGISTERS.len() || vector > VECTOR_REGISTERS {
-                    return self.on_stack(words.len() as u64 * 8, 8);
+                    return self.on_stack(words.len() as u64 * 8, alignment);
                 }
                 let mut registers = INTEGER_REGISTERS.iter().skip(self.integer);
                 let register = |class: &Class| match class {
@@ -101,19 +104,32 @@ impl Taken {
     }
 
     fn on_stack(&mut self, bytes: u64, alignment: u64) -> Passing {
-        let at = self.stack.next_multiple_of(alignment.clamp(8, 16));
-        self.stack = at.saturating_add(bytes).next_multiple_of(8);
+        let alignment = alignment.clamp(8, ALIGNMENT_MAX);
+        let at = self
+            .stack
+            .checked_next_multiple_of(alignment)
+            .unwrap_or(u64::MAX);
+        let end = at.saturating_add(bytes);
+        self.stack = end.checked_next_multiple_of(8).unwrap_or(u64::MAX);
         Passing::Stack(at)
     }
 }
 
 impl<'a> DebugInfo<'a> {
-    /// The parameters of a function out of line, in order.
+    /// The parameters of a function out of line, in order, with those of packs.
     pub(super) fn parameters_of(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
-        let mut children = self.units.children(function)?;
-        children.retain(|child| child.tag() == gimli::DW_TAG_formal_parameter);
-        children.truncate(PARAMETERS_MAX);
-        Ok(children)
+        let mut found = Vec::new();
+        self.units.walk(function, |child, _| {
+            Ok(match child.tag() {
+                gimli::DW_TAG_GNU_formal_parameter_pack => Walk::Into,
+                gimli::DW_TAG_formal_parameter if found.len() < PARAMETERS_MAX => {
+                    found.push(child.clone());
+                    Walk::Over
+                }
+                _ => Walk::Over,
+            })
+        })?;
+        Ok(found)
     }
 
     /// How the function's arguments are passed, in order, with `more` words behind those that it
@@ -146,7 +162,7 @@ impl<'a> DebugInfo<'a> {
         }
         found.extend((0..more).map(|_| match &doubt {
             Some(why) => Err(why.clone()),
-            None => Ok(taken.pass(Classified::Words(vec![Class::Integer]))),
+            None => Ok(taken.pass(Classified::Words(vec![Class::Integer], 8))),
         }));
         Ok(found)
     }
@@ -169,6 +185,14 @@ impl<'a> DebugInfo<'a> {
                     "its function has a calling convention of its own".to_owned()
                 ));
             }
+        }
+        let rust = self.units.language(function.die.unit)? == Some(gimli::DW_LANG_Rust);
+        let name = self.units.name(function)?.unwrap_or("");
+        // `{closure#0}`, `{async_fn#0}`: no function has such a name in the source.
+        if rust && name.starts_with('{') {
+            let why = "what a closure has captured comes first, and the debug information does \
+                       not say how";
+            return Ok(Err(why.to_owned()));
         }
         Ok(Ok(()))
     }
@@ -195,7 +219,7 @@ impl<'a> DebugInfo<'a> {
     pub(super) fn returning(&self, function: &Node<'a>) -> Result<Told<Passing>> {
         let class = self.classify_result(function)?;
         Ok(class.map(|class| match class {
-            Classified::Words(words) => {
+            Classified::Words(words, _) => {
                 let mut registers = [0u16, 1].into_iter();
                 let register = |class: Class| match class {
                     Class::Vector => None,
@@ -224,7 +248,7 @@ impl<'a> DebugInfo<'a> {
     fn classify_value(&self, id: TypeId, user: &Node<'a>) -> Result<Told<Classified>> {
         let language = self.units.language(user.die.unit)?;
         let rust = language == Some(gimli::DW_LANG_Rust);
-        let words = |classes: &[Class]| Ok(Ok(Classified::Words(classes.to_vec())));
+        let words = |classes: &[Class]| Ok(Ok(Classified::Words(classes.to_vec(), 8)));
         let shape = self.shape(id)?;
         match &shape {
             Shape::Void => words(&[]),
@@ -233,14 +257,17 @@ impl<'a> DebugInfo<'a> {
             | Shape::Character { bytes, .. }
             | Shape::Enumeration { bytes, .. } => match bytes {
                 1..=8 => words(&[Class::Integer]),
-                16 if !rust => words(&[Class::Integer; 2]),
+                // clang splits it, and does not align it.
+                16 if self.units.is_of_gcc(user.die.unit)? => {
+                    Ok(Ok(Classified::Words(vec![Class::Integer; 2], 16)))
+                }
                 _ => Ok(Err(format!(
                     "a number of {bytes} bytes comes before or is it"
                 ))),
             },
             Shape::Pointer { .. } => words(&[Class::Integer]),
             Shape::Float { bytes: 4 | 8 } => words(&[Class::Vector]),
-            Shape::Float { bytes: 16 } if self.resolve_type(id)?.name.contains("long double") => {
+            Shape::Float { bytes: 16 } if self.is_long_double(id)? => {
                 Ok(Ok(Classified::Memory(16, 16)))
             }
             Shape::Struct { .. } if rust => self.classify_wide_pointer(id),
@@ -254,13 +281,19 @@ impl<'a> DebugInfo<'a> {
         }
     }
 
+    fn is_long_double(&self, id: TypeId) -> Result<bool> {
+        let node = self.type_node(id)?;
+        let name = node.map(|node| self.units.name(&node)).transpose()?;
+        Ok(name.flatten() == Some("long double"))
+    }
+
     /// Rust promises nothing, but passes the pointer and the length of a `&str` or
     /// `&[T]` as two arguments.
     fn classify_wide_pointer(&self, id: TypeId) -> Result<Told<Classified>> {
         let members = self.members_of(id)?;
         let names = members.iter().map(|member| member.name.as_deref());
         if names.eq([Some("data_ptr"), Some("length")]) {
-            return Ok(Ok(Classified::Words(vec![Class::Integer; 2])));
+            return Ok(Ok(Classified::Words(vec![Class::Integer; 2], 8)));
         }
         Ok(Err(
             "Rust does not specify how it passes structs; behind the function's prologue they are \
@@ -288,6 +321,11 @@ impl<'a> DebugInfo<'a> {
             Err(why) => return Ok(Err(why)),
             Ok(()) => {}
         }
+        if self.demanded_alignment(id)? > state.alignment {
+            return Ok(Err(
+                "compilers differ in how they pass a struct that a typedef aligns".to_owned(),
+            ));
+        }
         if bytes > 16 || state.packed {
             return Ok(Ok(Classified::Memory(bytes, state.alignment)));
         }
@@ -297,7 +335,7 @@ impl<'a> DebugInfo<'a> {
                 "a struct that is passed has bytes that belong to no member".to_owned(),
             ));
         }
-        Ok(Ok(Classified::Words(classes)))
+        Ok(Ok(Classified::Words(classes, state.alignment)))
     }
 
     /// Whether the type has constructors, a destructor or base classes, and so may
@@ -342,6 +380,11 @@ impl<'a> DebugInfo<'a> {
         state: &mut Members,
         nesting: usize,
     ) -> Result<Told<()>> {
+        if let Some(node) = self.type_node(id)? {
+            state.align(&node);
+            let children = self.units.children(&node)?;
+            children.iter().for_each(|child| state.align(child));
+        }
         for member in self.members_of(id)? {
             let at = start.saturating_add(member.offset);
             let told =
@@ -373,6 +416,7 @@ impl<'a> DebugInfo<'a> {
             ));
         };
         state.left = left;
+        state.alignment = state.alignment.max(self.demanded_alignment(id)?);
         let (class, bytes) = match self.shape(id)? {
             Shape::Struct {
                 id, bytes: Some(_), ..
@@ -444,6 +488,14 @@ struct Members {
     left: usize,
     alignment: u64,
     packed: bool,
+}
+
+impl Members {
+    /// Takes the alignment that the source demands of a type or a member.
+    fn align(&mut self, node: &Node<'_>) {
+        let alignment = node.number(gimli::DW_AT_alignment);
+        self.alignment = self.alignment.max(alignment.unwrap_or(1));
+    }
 }
 
 /// Whether the parameter's stack slot holds its address: the way compilers say

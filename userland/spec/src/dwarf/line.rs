@@ -195,9 +195,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     fn compiler(&self, unit: u32) -> Result<Compiler> {
-        let root = self.units.root(unit)?;
-        let producer = root.attribute(gimli::DW_AT_producer);
-        let producer = producer.and_then(|text| self.units.text(unit, &root.unit, text));
+        let producer = self.units.producer(unit)?;
         let of_gnu = producer.and_then(|producer| producer.strip_prefix("GNU "));
         let mut words = of_gnu.unwrap_or_default().split(' ');
         let version = words.find_map(|word| word.split_once('.')?.0.parse::<u32>().ok());

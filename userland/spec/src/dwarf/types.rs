@@ -78,6 +78,21 @@ fn keyword(tag: gimli::DwTag) -> &'static str {
     }
 }
 
+/// Whether the type is another one by another name, or with a qualifier.
+fn is_alias(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_atomic_type
+            | gimli::DW_TAG_immutable_type
+            | gimli::DW_TAG_packed_type
+            | gimli::DW_TAG_shared_type
+    )
+}
+
 fn is_c(language: Option<gimli::DwLang>) -> bool {
     matches!(
         language,
@@ -98,6 +113,18 @@ impl<'a> Units<'a> {
             Some(AttributeValue::Language(language)) => Some(language),
             _ => None,
         })
+    }
+
+    /// The compiler of a unit, in its own words.
+    pub(super) fn producer(&self, unit: u32) -> Result<Option<&'a str>> {
+        let root = self.root(unit)?;
+        let producer = root.attribute(gimli::DW_AT_producer);
+        Ok(producer.and_then(|text| self.text(unit, &root.unit, text)))
+    }
+
+    pub(super) fn is_of_gcc(&self, unit: u32) -> Result<bool> {
+        let producer = self.producer(unit)?;
+        Ok(producer.is_some_and(|producer| producer.starts_with("GNU ")))
     }
 
     /// A number that an attribute gives as a constant.
@@ -135,14 +162,7 @@ impl<'a> DebugInfo<'a> {
         for _ in 0..CHAIN_MAX {
             let node = self.units.node(die)?;
             match node.tag() {
-                gimli::DW_TAG_typedef
-                | gimli::DW_TAG_const_type
-                | gimli::DW_TAG_volatile_type
-                | gimli::DW_TAG_restrict_type
-                | gimli::DW_TAG_atomic_type
-                | gimli::DW_TAG_immutable_type
-                | gimli::DW_TAG_packed_type
-                | gimli::DW_TAG_shared_type => match self.units.type_of(&node)? {
+                tag if is_alias(tag) => match self.units.type_of(&node)? {
                     Some(target) => die = target,
                     None => return Ok(None),
                 },
@@ -150,6 +170,23 @@ impl<'a> DebugInfo<'a> {
             }
         }
         Err(Error::Damaged("typedefs lead in a circle".to_owned()))
+    }
+
+    /// The alignment that the source demands of a type by a typedef.
+    pub(super) fn demanded_alignment(&self, id: TypeId) -> Result<u64> {
+        let (mut most, mut die) = (1, Reference::of(id).map(|reference| reference.die));
+        for _ in 0..CHAIN_MAX {
+            let Some(at) = die else {
+                break;
+            };
+            let node = self.units.node(at)?;
+            most = node.number(gimli::DW_AT_alignment).unwrap_or(1).max(most);
+            die = match is_alias(node.tag()) {
+                true => self.units.type_of(&node)?,
+                false => None,
+            };
+        }
+        Ok(most)
     }
 
     /// The definition of a type that is only declared here.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The variables of a function, and where they are at an address.
 
-use super::convention::{Passing, PARAMETERS_MAX};
 use super::error::{Error, Result};
 use super::expression::{
     self, add, base_and_offset, register, Frame, Location, Storage, STACK_POINTER,
@@ -181,140 +180,9 @@ impl<'a> DebugInfo<'a> {
         Ok((moment.outer_entry..body.0).contains(&moment.address))
     }
 
-    /// Where an argument is at the entry, when the debug information speaks of
-    /// a stack slot that is not filled yet, or says nothing.
-    fn passed_place(
-        &self,
-        local: &Local<'a>,
-        moment: &Moment,
-        id: TypeId,
-        location: Result<Location>,
-    ) -> Result<Place> {
-        let function = self.units.node(moment.function.outer)?;
-        if location.is_err() && !self.keeps_convention(&function, moment)? {
-            return Err(location.err().unwrap_or(Error::Absent));
-        }
-        if self.is_foreign(moment)? {
-            return self.foreign(&local.name, moment);
-        }
-        let parameters = self.parameters_of(&function)?;
-        let index = parameters
-            .iter()
-            .position(|parameter| parameter.die == local.node.die);
-        let passing = index.map(|at| (at, self.passing(&function, 0)));
-        let passing = match passing {
-            Some((at, passing)) => passing?.into_iter().nth(at),
-            None => None,
-        };
-        let failed = |why| Err(unreadable(&local.name, why));
-        match passing {
-            Some(Ok(passing)) => match self.passed(&passing, id)? {
-                Ok(place) => Ok(place),
-                Err(why) => failed(why),
-            },
-            Some(Err(why)) => failed(format!(
-                "its stack slot is not filled yet at the entry, and in which register it comes is \
-                 not known: {why}"
-            )),
-            None => failed("its stack slot is not filled yet at the entry".to_owned()),
-        }
-    }
-
-    /// Whether the function has another calling convention than the System V one, such as
-    /// `ms_abi`, of which compilers say nothing: a parameter has its slot in the caller's frame, or
-    /// comes in a register, where it is in another by that convention.
-    fn is_foreign(&self, moment: &Moment) -> Result<bool> {
-        let function = self.units.node(moment.function.outer)?;
-        let parameters = self.parameters_of(&function)?;
-        for (parameter, passing) in parameters.iter().zip(self.passing(&function, 0)?) {
-            let Ok(Passing::Registers(registers)) = passing else {
-                continue;
-            };
-            let Ok(location) = self.location_at(parameter, "", moment) else {
-                continue;
-            };
-            let has_list = self.has_list(parameter)?;
-            let is_foreign = match (location.parts.as_slice(), registers.as_slice()) {
-                _ if location.frame == Frame::Caller => !has_list,
-                ([part], [Some(number)]) if has_list => match &part.storage {
-                    Storage::Value(found @ Value::Register(_)) => {
-                        register(*number).is_ok_and(|expected| expected != *found)
-                    }
-                    _ => false,
-                },
-                _ => false,
-            };
-            if is_foreign {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Why a parameter of such a function is not to be had at its entry.
-    fn foreign(&self, name: &str, moment: &Moment) -> Result<Place> {
-        let body = self.prologue_end(moment.function.outer)?;
-        let why = format!(
-            "its function does not have the calling convention of Linux, and at the entry it is \
-             not known in which register it comes; probe behind the prologue, at {body}"
-        );
-        Err(unreadable(name, why))
-    }
-
-    /// A word behind the named arguments of a variadic function; none where it takes no more.
-    pub(super) fn further_argument(&self, moment: &Moment, index: usize) -> Result<Option<Typed>> {
-        let function = self.units.node(moment.function.outer)?;
-        if moment.function.inlined || !self.is_variadic(&function)? || index >= PARAMETERS_MAX {
-            return Ok(None);
-        }
-        let unreadable = |why: String| unreadable("an argument that is not named", why);
-        if !moment.at_entry() {
-            return Err(unreadable(
-                "it is where the call put it only at the entry".to_owned(),
-            ));
-        }
-        match self.passing(&function, index + 1)?.pop() {
-            Some(Ok(Passing::Registers(registers))) => match registers.as_slice() {
-                [Some(number)] => Ok(Some(Typed {
-                    place: Place::Value(register(*number).map_err(unreadable)?),
-                    kind: crate::plain::word(),
-                })),
-                _ => Ok(None),
-            },
-            Some(Ok(Passing::Stack(bytes))) => {
-                let stack = register(STACK_POINTER).map_err(unreadable)?;
-                let above = 8i64.saturating_add(bytes as i64);
-                Ok(Some(Typed {
-                    place: Place::Memory(add(stack, above)),
-                    kind: crate::plain::word(),
-                }))
-            }
-            Some(Err(why)) => Err(unreadable(why)),
-            Some(Ok(_)) | None => Ok(None),
-        }
-    }
-
-    /// Whether an argument that the debug information does not mention is still
-    /// passed: others call the function by its symbol, and no compiler made a
-    /// variant of it (`.constprop`, `.isra`).
-    fn keeps_convention(&self, function: &Node<'a>, moment: &Moment) -> Result<bool> {
-        let external = self.units.inherited(function, gimli::DW_AT_external)?;
-        let external = matches!(external, Some((_, AttributeValue::Flag(true))));
-        let symbols = self.binary.functions();
-        let mut here = symbols
-            .iter()
-            .skip(symbols.partition_point(|symbol| symbol.address.0 < moment.outer_entry))
-            .take_while(|symbol| symbol.address.0 == moment.outer_entry)
-            .peekable();
-        let named = here.peek().is_some();
-        Ok(external && named && here.all(|symbol| !symbol.name.contains('.')))
-    }
-
-    fn has_list(&self, node: &Node<'a>) -> Result<bool> {
+    pub(super) fn has_list(&self, node: &Node<'a>) -> Result<bool> {
         let location = self.units.inherited(node, gimli::DW_AT_location)?;
-        Ok(location.is_some_and(|(_, value)| {
-            !matches!(value, AttributeValue::Exprloc(_) | AttributeValue::Block(_))
-        }))
+        Ok(location.is_some_and(|(_, value)| is_list(&value)))
     }
 
     /// Whether the compiler tracked where the function's variables are.
@@ -327,7 +195,12 @@ impl<'a> DebugInfo<'a> {
         Ok(false)
     }
 
-    fn location_at(&self, node: &Node<'a>, name: &str, moment: &Moment) -> Result<Location> {
+    pub(super) fn location_at(
+        &self,
+        node: &Node<'a>,
+        name: &str,
+        moment: &Moment,
+    ) -> Result<Location> {
         let optimized_out = |available| {
             Err(Error::OptimizedOut {
                 name: name.to_owned(),
@@ -341,7 +214,7 @@ impl<'a> DebugInfo<'a> {
         let Some(expression) = expression else {
             return optimized_out(available);
         };
-        let location = self.compile(&owner, expression.0, moment);
+        let location = self.compile(&owner, expression.0, moment, is_list(&value));
         match location.map_err(|why| unreadable(name, why))? {
             location if location.parts.is_empty() => optimized_out(available),
             location => Ok(location),
@@ -353,6 +226,7 @@ impl<'a> DebugInfo<'a> {
         owner: &Node<'a>,
         expression: Bytes<'a>,
         moment: &Moment,
+        of_list: bool,
     ) -> std::result::Result<Location, String> {
         let frame = Cell::new(Frame::None);
         let frame_address = || {
@@ -373,8 +247,10 @@ impl<'a> DebugInfo<'a> {
             at_entry: moment.at_entry(),
         };
         let mut location = expression::compile(expression, &place)?;
+        // %rsp is not at the entry what it is in the body, which a location without a list means.
+        let of_register = location.frame == Frame::Own && !of_list;
         location.frame = location.frame.max(frame.get());
-        if location.frame == Frame::Own && self.is_of_caller(&location, moment) {
+        if location.frame == Frame::Own && !of_register && self.is_of_caller(&location, moment) {
             location.frame = Frame::Caller;
         }
         Ok(location)
@@ -477,6 +353,13 @@ impl<'a> DebugInfo<'a> {
         }
         Ok((found, available))
     }
+}
+
+fn is_list(location: &Attribute<'_>) -> bool {
+    !matches!(
+        location,
+        AttributeValue::Exprloc(_) | AttributeValue::Block(_)
+    )
 }
 
 pub(super) fn unreadable(name: &str, why: String) -> Error {

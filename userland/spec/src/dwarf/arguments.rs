@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arguments at the entry of a function, where debug information alone does not place them.
+
+use super::convention::{Passing, PARAMETERS_MAX};
+use super::error::{Error, Result};
+use super::expression::{add, register, Frame, Location, Storage, STACK_POINTER};
+use super::units::Node;
+use super::variable::{unreadable, Local, Moment};
+use super::DebugInfo;
+use crate::scope::{Place, Typed};
+use crate::types::TypeId;
+use crate::value::Value;
+use gimli::AttributeValue;
+
+impl<'a> DebugInfo<'a> {
+    /// Where an argument is at the entry, when the debug information speaks of
+    /// a stack slot that is not filled yet, or says nothing.
+    pub(super) fn passed_place(
+        &self,
+        local: &Local<'a>,
+        moment: &Moment,
+        id: TypeId,
+        location: Result<Location>,
+    ) -> Result<Place> {
+        let function = self.units.node(moment.function.outer)?;
+        if location.is_err() && !self.keeps_convention(&function, moment)? {
+            return Err(location.err().unwrap_or(Error::Absent));
+        }
+        if self.is_foreign(moment)? {
+            return self.foreign(&local.name, moment);
+        }
+        let parameters = self.parameters_of(&function)?;
+        let index = parameters
+            .iter()
+            .position(|parameter| parameter.die == local.node.die);
+        let passing = match index {
+            Some(index) => self.passing(&function, 0)?.into_iter().nth(index),
+            None => None,
+        };
+        let why = match passing {
+            Some(Ok(passing)) => match self.passed(&passing, id)? {
+                Ok(place) => return Ok(place),
+                Err(why) => why,
+            },
+            failed => {
+                // Without a location there is no slot.
+                location?;
+                let why = failed.map(|why| format!(": {}", why.err().unwrap_or_default()));
+                format!(
+                    "its stack slot is not filled yet at the entry, and in which register it \
+                     comes is not known{}; probe behind the prologue, at {}",
+                    why.unwrap_or_default(),
+                    self.prologue_end(moment.function.outer)?
+                )
+            }
+        };
+        Err(unreadable(&local.name, why))
+    }
+
+    /// Whether the function has another calling convention than the System V one, such as
+    /// `ms_abi`, of which compilers say nothing: a parameter has its slot in the caller's frame, or
+    /// comes in a register, where it is in another by that convention.
+    pub(super) fn is_foreign(&self, moment: &Moment) -> Result<bool> {
+        let function = self.units.node(moment.function.outer)?;
+        let parameters = self.parameters_of(&function)?;
+        for (parameter, passing) in parameters.iter().zip(self.passing(&function, 0)?) {
+            let Ok(Passing::Registers(registers)) = passing else {
+                continue;
+            };
+            let Ok(location) = self.location_at(parameter, "", moment) else {
+                continue;
+            };
+            let has_list = self.has_list(parameter)?;
+            let is_foreign = match (location.parts.as_slice(), registers.as_slice()) {
+                _ if location.frame == Frame::Caller => !has_list,
+                ([part], [Some(number)]) if has_list => match &part.storage {
+                    Storage::Value(found @ Value::Register(_)) => {
+                        register(*number).is_ok_and(|expected| expected != *found)
+                    }
+                    _ => false,
+                },
+                _ => false,
+            };
+            if is_foreign {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Why a parameter of such a function is not to be had at its entry.
+    pub(super) fn foreign(&self, name: &str, moment: &Moment) -> Result<Place> {
+        let body = self.prologue_end(moment.function.outer)?;
+        let why = format!(
+            "its function does not have the calling convention of Linux, and at the entry it is \
+             not known in which register it comes; probe behind the prologue, at {body}"
+        );
+        Err(unreadable(name, why))
+    }
+
+    /// A word behind the named arguments of a variadic function; none where it takes no more.
+    pub(super) fn further_argument(&self, moment: &Moment, index: usize) -> Result<Option<Typed>> {
+        let function = self.units.node(moment.function.outer)?;
+        if moment.function.inlined || !self.is_variadic(&function)? || index >= PARAMETERS_MAX {
+            return Ok(None);
+        }
+        let unreadable = |why: String| unreadable("an argument that is not named", why);
+        if !moment.at_entry() {
+            return Err(unreadable(
+                "it is where the call put it only at the entry".to_owned(),
+            ));
+        }
+        match self.passing(&function, index + 1)?.pop() {
+            Some(Ok(Passing::Registers(registers))) => match registers.as_slice() {
+                [Some(number)] => Ok(Some(Typed {
+                    place: Place::Value(register(*number).map_err(unreadable)?),
+                    kind: crate::plain::word(),
+                })),
+                _ => Ok(None),
+            },
+            Some(Ok(Passing::Stack(bytes))) => {
+                let stack = register(STACK_POINTER).map_err(unreadable)?;
+                let above = 8i64.saturating_add(bytes as i64);
+                Ok(Some(Typed {
+                    place: Place::Memory(add(stack, above)),
+                    kind: crate::plain::word(),
+                }))
+            }
+            Some(Err(why)) => Err(unreadable(why)),
+            Some(Ok(_)) | None => Ok(None),
+        }
+    }
+
+    /// Whether an argument that the debug information does not mention is still
+    /// passed: others call the function by its symbol, and no compiler made a
+    /// variant of it (`.constprop`, `.isra`). LLVM's callers leave unset what they see
+    /// that a function does not use.
+    fn keeps_convention(&self, function: &Node<'a>, moment: &Moment) -> Result<bool> {
+        let external = self.units.inherited(function, gimli::DW_AT_external)?;
+        let external = matches!(external, Some((_, AttributeValue::Flag(true))));
+        let of_gcc = self.units.is_of_gcc(function.die.unit)?;
+        let symbols = self.binary.functions();
+        let mut here = symbols
+            .iter()
+            .skip(symbols.partition_point(|symbol| symbol.address.0 < moment.outer_entry))
+            .take_while(|symbol| symbol.address.0 == moment.outer_entry)
+            .peekable();
+        let named = here.peek().is_some();
+        Ok(of_gcc && external && named && here.all(|symbol| !symbol.name.contains('.')))
+    }
+}
