@@ -28,7 +28,7 @@ pub enum Shape {
         /// The names, each with its number extended to 64 bits.
         names: Rc<[(Rc<str>, u64)]>,
     },
-    /// A floating-point number of 4 or 8 bytes.
+    /// A floating-point number of 2, 4 or 8 bytes.
     Float {
         /// Bytes.
         bytes: u8,
@@ -167,12 +167,27 @@ impl Shape {
                     None => FieldValue::Signed(value),
                 }
             }
+            Shape::Float { bytes: 2 } => FieldValue::Float(half(word as u16)),
             Shape::Float { bytes: 4 } => FieldValue::Float(f32::from_bits(word as u32).into()),
-            Shape::Float { .. } => FieldValue::Float(f64::from_bits(word)),
+            Shape::Float { bytes: 8 } => FieldValue::Float(f64::from_bits(word)),
+            // None that a spec has; one that was read from a file can say anything.
+            Shape::Float { .. } => FieldValue::Absent,
             Shape::Number(format) => formatted(*format, word),
             _ => guessed(word),
         }
     }
+}
+
+/// The number that IEEE 754's 2 bytes are (binary16).
+fn half(bits: u16) -> f64 {
+    let (exponent, fraction) = (bits >> 10 & 0x1f, f64::from(bits & 0x3ff));
+    let number = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        0x1f if fraction == 0.0 => f64::INFINITY,
+        0x1f => f64::NAN,
+        exponent => (fraction + 1024.0) * 2f64.powi(i32::from(exponent) - 25),
+    };
+    number.copysign(if bits >> 15 == 0 { 1.0 } else { -1.0 })
 }
 
 /// Small numbers, also negative ones, are shown as such; others are addresses more

@@ -192,7 +192,25 @@ const ORDERS: [Case; 2] = [
 ];
 
 /// Numbers of other sizes than those of the processor's registers, and alignments.
-const SIZES: [Case; 3] = [
+const SIZES: [Case; 4] = [
+    case(
+        "floats",
+        &[
+            ("f->half", "-1.5"),
+            ("f->least", "0.00000095367431640625"),
+            (
+                "f->extended",
+                "!a long double cannot be fetched as a number",
+            ),
+            ("f->quad", "!a _Float128 cannot be fetched as a number"),
+            (
+                "*f",
+                "{half=-1.5, least=0.00000095367431640625, \
+                 extended=00000000000000a00040000000000000, \
+                 quad=00000000000000000000000000c00040, last=4.5}",
+            ),
+        ],
+    ),
     case(
         "crossing",
         &[

@@ -266,8 +266,8 @@ impl<'a> DebugInfo<'a> {
                 ))),
             },
             Shape::Pointer { .. } => words(&[Class::Integer]),
-            Shape::Float { bytes: 4 | 8 } => words(&[Class::Vector]),
-            Shape::Float { bytes: 16 } if self.is_long_double(id)? => {
+            Shape::Float { .. } => words(&[Class::Vector]),
+            Shape::Opaque { bytes: Some(16) } if self.is_long_double(id)? => {
                 Ok(Ok(Classified::Memory(16, 16)))
             }
             Shape::Struct { .. } if rust => self.classify_wide_pointer(id),
@@ -440,9 +440,7 @@ impl<'a> DebugInfo<'a> {
                 }
                 return Ok(Ok(()));
             }
-            Shape::Float {
-                bytes: bytes @ (4 | 8),
-            } => (Class::Vector, bytes),
+            Shape::Float { bytes } => (Class::Vector, bytes),
             Shape::Integer { bytes, .. }
             | Shape::Boolean { bytes }
             | Shape::Character { bytes, .. }

@@ -24,6 +24,9 @@ const VOID: TypeId = TypeId(u64::MAX);
 const UNIT_SHIFT: u32 = 32;
 const DIMENSION_SHIFT: u32 = 56;
 
+/// Names of IEEE 754's numbers of 2 bytes.
+const HALF: [&str; 4] = ["_Float16", "__fp16", "half", "f16"];
+
 /// The name and the number of a value of an enumeration.
 type Enumerator = (Rc<str>, u64);
 
@@ -243,7 +246,7 @@ impl<'a> DebugInfo<'a> {
             return Ok(Shape::Void);
         };
         Ok(match node.tag() {
-            gimli::DW_TAG_base_type => base_shape(&node),
+            gimli::DW_TAG_base_type => base_shape(&node, self.units.name(&node)?.unwrap_or("")),
             gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => Shape::Pointer {
@@ -387,7 +390,7 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-fn base_shape(node: &Node<'_>) -> Shape {
+fn base_shape(node: &Node<'_>, name: &str) -> Shape {
     let (encoding, bytes) = encoding_of(node);
     match encoding {
         _ if bytes > 1 && is_big_endian(node) => Shape::Opaque { bytes: Some(bytes) },
@@ -404,7 +407,10 @@ fn base_shape(node: &Node<'_>) -> Shape {
             bytes,
             signed: encoding == gimli::DW_ATE_signed,
         },
-        gimli::DW_ATE_float => Shape::Float { bytes },
+        // Of 2 bytes there is another kind (`__bf16`), of 16 bytes there are two.
+        gimli::DW_ATE_float if matches!(bytes, 4 | 8) || bytes == 2 && HALF.contains(&name) => {
+            Shape::Float { bytes }
+        }
         _ => Shape::Opaque { bytes: Some(bytes) },
     }
 }
