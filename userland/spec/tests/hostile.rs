@@ -66,7 +66,7 @@ fn traps_are_told_apart() {
     }
     let itself = scope.variable("itself").unwrap();
     assert!(look_at(&scope, vec![itself]) > 4);
-    assert_eq!(scope.parameters().unwrap().len(), 10);
+    assert_eq!(scope.parameters().unwrap().len(), 11);
     let inside = debug.functions_at(Address(trap.entry.0 + 1)).unwrap();
     assert_eq!(inside.len(), 1);
 }

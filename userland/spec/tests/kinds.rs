@@ -119,6 +119,32 @@ const WORDS: [Case; 2] = [
     case("real", &[("arg1", "!vector register"), ("arg2", "-3")]),
 ];
 
+/// Parameters of packs, those without names, and those that only some constructors have.
+const PARAMETERS: [Case; 5] = [
+    case("method", &[("arg2", "98"), ("b", "99"), ("arg3", "99")]),
+    case("Constructed", &[("a", "97"), ("b", "98")]),
+    case("Whole", &[("c", "97")]),
+    case(
+        "unnamed",
+        &[
+            ("arg1", "101"),
+            ("arg2", "102"),
+            ("b", "102"),
+            ("arg3", "103"),
+        ],
+    ),
+    case(
+        "pack",
+        &[
+            ("first", "packed"),
+            ("arg2", "104"),
+            ("arg3", "105"),
+            ("arg4", "-106"),
+            ("arg5", "!4 parameters"),
+        ],
+    ),
+];
+
 #[test]
 fn values_of_cxx_are_those_of_the_program() {
     let folder = Folder::new("kinds-cxx");
@@ -130,6 +156,7 @@ fn values_of_cxx_are_those_of_the_program() {
         let mut cases = vec![MEMBERS, VIRTUALS, REFERENCES, IN_REGISTERS];
         cases.extend(RESULTS);
         cases.extend(WORDS);
+        cases.extend(PARAMETERS);
         check_all(&program, &cases);
     }
 }
@@ -157,7 +184,8 @@ const WINDOWS: [Case; 2] = [
         )
     },
 ];
-const WINDOWS_OPTIMIZED: [Case; 2] = [
+const WINDOWS_OPTIMIZED: [Case; 3] = [
+    case("copied", &[("arg1", "16"), ("arg3", "17")]),
     case(
         "windows",
         &[
@@ -234,12 +262,15 @@ const UNKNOWN_SIZES: Case = case("vector", &[("a", "13"), ("h", "!how a `wide` i
 #[test]
 fn other_conventions_and_byte_orders_are_not_guessed_at() {
     let folder = Folder::new("kinds-c");
-    for (flags, windows) in [(["-g", "-O0"], WINDOWS), (["-g", "-O2"], WINDOWS_OPTIMIZED)] {
+    for (flags, windows) in [
+        (["-g", "-O0"], &WINDOWS[..]),
+        (["-g", "-O2"], &WINDOWS_OPTIMIZED),
+    ] {
         println!("{flags:?}");
         let Some(program) = folder.build("gcc", "kinds.c", &flags) else {
             return;
         };
-        let mut cases = [windows, ORDERS].concat();
+        let mut cases = [windows, &ORDERS].concat();
         cases.extend(SIZES);
         if flags.contains(&"-O0") {
             cases.push(UNKNOWN_SIZES);

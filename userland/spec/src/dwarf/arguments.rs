@@ -4,7 +4,7 @@
 use super::convention::{Passing, PARAMETERS_MAX};
 use super::error::{Error, Result};
 use super::expression::{add, register, Frame, Location, Storage, STACK_POINTER};
-use super::units::Node;
+use super::units::{Node, Walk};
 use super::variable::{unreadable, Local, Moment};
 use super::DebugInfo;
 use crate::scope::{Place, Typed};
@@ -13,6 +13,77 @@ use crate::value::Value;
 use gimli::AttributeValue;
 
 impl<'a> DebugInfo<'a> {
+    /// The parameters of a function, out of line or inlined, in the order of the source: gcc lists
+    /// those of a copy in another one, and compilers leave out what a copy does not have.
+    pub(super) fn parameters_of(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
+        let mut own = self.listed_parameters(function)?;
+        let Some(origin) = self.units.target(function, gimli::DW_AT_abstract_origin)? else {
+            return Ok(own);
+        };
+        let mut origins = Vec::new();
+        for parameter in &own {
+            origins.push(self.units.root_origin(parameter)?.die);
+        }
+        let mut found = Vec::new();
+        for parameter in self.listed_parameters(&self.units.node(origin)?)? {
+            let die = self.units.root_origin(&parameter)?.die;
+            match origins.iter().position(|origin| *origin == die) {
+                Some(at) => {
+                    origins.remove(at);
+                    found.push(own.remove(at));
+                }
+                // What tells constructors apart is there or not.
+                None if parameter.flag(gimli::DW_AT_artificial) => {}
+                None => found.push(parameter),
+            }
+        }
+        found.extend(own);
+        found.truncate(PARAMETERS_MAX);
+        Ok(found)
+    }
+
+    /// The parameters that an entry lists, those of packs included.
+    fn listed_parameters(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
+        let mut found = Vec::new();
+        self.units.walk(function, |child, _| {
+            Ok(match child.tag() {
+                gimli::DW_TAG_GNU_formal_parameter_pack => Walk::Into,
+                gimli::DW_TAG_formal_parameter if found.len() < PARAMETERS_MAX => {
+                    found.push(child.clone());
+                    Walk::Over
+                }
+                _ => Walk::Over,
+            })
+        })?;
+        Ok(found)
+    }
+
+    /// The same with their names. One without a name is called by its number, and those of one
+    /// name, which a pack has, are told apart.
+    pub(super) fn named_parameters(&self, function: &Node<'a>) -> Result<Vec<(Node<'a>, String)>> {
+        let parameters = self.parameters_of(function)?;
+        // One that is damaged takes only itself with it.
+        let name = |node: &Node<'a>| self.units.name(node).ok().flatten();
+        let names: Vec<Option<&str>> = parameters.iter().map(name).collect();
+        let called = |at: usize, name: Option<&str>| {
+            let is_same = |other: &&Option<&str>| **other == name;
+            let before = names.iter().take(at).filter(is_same).count();
+            match name {
+                None | Some("") => format!("arg{}", at + 1),
+                Some(name) if before == 0 && names.iter().filter(is_same).count() == 1 => {
+                    name.to_owned()
+                }
+                Some(name) => format!("{name}#{before}"),
+            }
+        };
+        let called: Vec<String> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| called(at, *name))
+            .collect();
+        Ok(parameters.into_iter().zip(called).collect())
+    }
+
     /// Where an argument is at the entry, when the debug information speaks of
     /// a stack slot that is not filled yet, or says nothing.
     pub(super) fn passed_place(

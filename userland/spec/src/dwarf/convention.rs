@@ -8,7 +8,7 @@
 
 use super::error::Result;
 use super::types::id_of;
-use super::units::{Node, Walk};
+use super::units::Node;
 use super::DebugInfo;
 use crate::types::{Shape, TypeId};
 use gimli::AttributeValue;
@@ -116,22 +116,6 @@ impl Taken {
 }
 
 impl<'a> DebugInfo<'a> {
-    /// The parameters of a function out of line, in order, with those of packs.
-    pub(super) fn parameters_of(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
-        let mut found = Vec::new();
-        self.units.walk(function, |child, _| {
-            Ok(match child.tag() {
-                gimli::DW_TAG_GNU_formal_parameter_pack => Walk::Into,
-                gimli::DW_TAG_formal_parameter if found.len() < PARAMETERS_MAX => {
-                    found.push(child.clone());
-                    Walk::Over
-                }
-                _ => Walk::Over,
-            })
-        })?;
-        Ok(found)
-    }
-
     /// How the function's arguments are passed, in order, with `more` words behind those that it
     /// names.
     pub(super) fn passing(&self, function: &Node<'a>, more: usize) -> Result<Vec<Told<Passing>>> {

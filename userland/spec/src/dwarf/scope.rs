@@ -68,6 +68,16 @@ impl<'a> DebugScope<'_, 'a> {
     /// Why a name that the function has is not to be had at this place.
     fn out_of_scope(&self, name: &str) -> Result<Option<Error>> {
         let elsewhere = self.debug.variables_of(&self.moment)?;
+        let of_pack = |local: &&Local<'a>| {
+            let number = local.name.strip_prefix(name);
+            number.is_some_and(|number| number.starts_with('#'))
+        };
+        let pack = elsewhere.iter().filter(of_pack);
+        let pack: Vec<&str> = pack.map(|local| local.name.as_str()).collect();
+        if !pack.is_empty() {
+            let why = format!("it is a pack of parameters: {}", pack.join(", "));
+            return Ok(Some(super::variable::unreadable(name, why)));
+        }
         let origin = self.debug.origin_has(&self.moment, name)?;
         Ok(if elsewhere.iter().any(|local| local.name == name) {
             Some(Error::Unreadable {

@@ -64,16 +64,23 @@ impl<'a> DebugInfo<'a> {
     /// functions that are inlined in it.
     pub(super) fn variables_of(&self, moment: &Moment) -> Result<Vec<Local<'a>>> {
         let function = self.units.node(moment.function.die)?;
-        let mut found: Vec<Local<'a>> = Vec::new();
+        let parameters = self.named_parameters(&function)?;
+        let parameter = |(node, name)| Local {
+            node,
+            name,
+            role: Role::Parameter,
+            depth: 1,
+            visible: true,
+        };
+        let mut found: Vec<Local<'a>> = parameters.into_iter().map(parameter).collect();
         // The depth of the outermost block that does not hold the address.
         let mut outside = isize::MAX;
         self.units.walk(&function, |child, depth| {
             if depth <= outside {
                 outside = isize::MAX;
             }
-            let role = match child.tag() {
-                gimli::DW_TAG_formal_parameter => Role::Parameter,
-                gimli::DW_TAG_variable => Role::Local,
+            match child.tag() {
+                gimli::DW_TAG_variable => {}
                 gimli::DW_TAG_inlined_subroutine => return Ok(Walk::Over),
                 tag if is_block(tag) => {
                     let ranges = self.units.ranges(child)?;
@@ -84,7 +91,7 @@ impl<'a> DebugInfo<'a> {
                     return Ok(Walk::Into);
                 }
                 _ => return Ok(Walk::Over),
-            };
+            }
             if found.len() == VARIABLES_MAX {
                 return Err(Error::TooBig("a function has too many variables"));
             }
@@ -93,7 +100,7 @@ impl<'a> DebugInfo<'a> {
                 found.push(Local {
                     node: child.clone(),
                     name: name.to_owned(),
-                    role,
+                    role: Role::Local,
                     depth,
                     visible: depth <= outside,
                 });

@@ -85,6 +85,7 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
         }
         first if is_name(first) => {
             let length = qualified(rest);
+            let length = length + member_of_pack(rest.get(length..).unwrap_or(""));
             let name = rest.get(..length).unwrap_or("").to_owned();
             Ok((Token::Name(name), length))
         }
@@ -109,6 +110,18 @@ fn qualified(text: &str) -> usize {
             Some(next) if is_name(next) => end += 2,
             _ => return end,
         }
+    }
+}
+
+/// Bytes of what tells apart the parameters of a pack: `#2`.
+fn member_of_pack(text: &str) -> usize {
+    let digits = text.strip_prefix('#').unwrap_or("");
+    match digits
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(digits.len())
+    {
+        0 => 0,
+        digits => 1 + digits,
     }
 }
 
