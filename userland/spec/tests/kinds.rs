@@ -119,6 +119,31 @@ const WORDS: [Case; 2] = [
     case("real", &[("arg1", "!vector register"), ("arg2", "-3")]),
 ];
 
+/// What names mean in the source: of the function's own namespace or class, or around it.
+const NAMES: [Case; 2] = [
+    case(
+        "names",
+        &[
+            ("k", "1"),
+            ("limit", "91"),
+            ("api::limit", "93"),
+            ("hidden", "95"),
+            ("level", "96"),
+            ("constant", "4711"),
+            ("constant == 4711", "true"),
+            ("real_constant", "3.5"),
+        ],
+    ),
+    case(
+        "method",
+        &[
+            ("count", "94"),
+            ("own", "!a member of the object: this->own"),
+            ("this->own", "97"),
+        ],
+    ),
+];
+
 /// Parameters of packs, those without names, and those that only some constructors have.
 const PARAMETERS: [Case; 5] = [
     case("method", &[("arg2", "98"), ("b", "99"), ("arg3", "99")]),
@@ -156,6 +181,7 @@ fn values_of_cxx_are_those_of_the_program() {
         let mut cases = vec![MEMBERS, VIRTUALS, REFERENCES, IN_REGISTERS];
         cases.extend(RESULTS);
         cases.extend(WORDS);
+        cases.extend(NAMES);
         cases.extend(PARAMETERS);
         check_all(&program, &cases);
     }

@@ -266,7 +266,7 @@ impl<'a> DebugInfo<'a> {
         self.guarded(|| {
             let names = self.names()?;
             let mut dies = BTreeSet::new();
-            let mut level = names.find(&self.units, name, Kind::Function)?;
+            let mut level = names.find(&self.units, name, Kind::Function, false)?;
             // Definitions of declarations, and instances of those.
             while let Some(die) = level.pop() {
                 self.units.step()?;

@@ -21,13 +21,14 @@ const CHOICES_SHOWN: usize = 8;
 
 impl<'a> DebugInfo<'a> {
     /// The global or static variable of that name: `name`, `space::name`, or
-    /// `name@file.c` when several files have one. One of unit `near` wins.
-    pub(super) fn global(&self, wanted: &str, near: Option<u32>) -> Result<Option<Variable>> {
+    /// `name@file.c` when several files have one. One of unit `near` wins. Without its
+    /// namespaces it is meant only when the name need not be `whole`.
+    pub(super) fn global(&self, wanted: &str, near: u32, whole: bool) -> Result<Option<Variable>> {
         let (name, file) = match wanted.split_once('@') {
             Some((name, file)) => (name, Some(file)),
             None => (wanted, None),
         };
-        let mut found = self.globals_named(name)?;
+        let mut found = self.globals_named(name, whole)?;
         if let Some(file) = file {
             let mut fits = Vec::new();
             for node in found {
@@ -38,7 +39,7 @@ impl<'a> DebugInfo<'a> {
             }
             found = fits;
         }
-        if let Some(near) = near.filter(|near| found.iter().any(|node| node.die.unit == *near)) {
+        if found.iter().any(|node| node.die.unit == near) {
             found.retain(|node| node.die.unit == near);
         }
         // One variable may be described by several units.
@@ -92,11 +93,11 @@ impl<'a> DebugInfo<'a> {
 
     /// The entries that may say where a variable is: definitions before
     /// declarations.
-    fn globals_named(&self, name: &str) -> Result<Vec<Node<'a>>> {
+    fn globals_named(&self, name: &str, whole: bool) -> Result<Vec<Node<'a>>> {
         let names = self.names()?;
         let mut found = Vec::new();
         let mut declared = Vec::new();
-        let mut dies: Vec<Die> = names.find(&self.units, name, Kind::Variable)?;
+        let mut dies: Vec<Die> = names.find(&self.units, name, Kind::Variable, whole)?;
         while let Some(die) = dies.pop() {
             self.units.step()?;
             if found.len() + declared.len() == SAME_NAME_MAX {

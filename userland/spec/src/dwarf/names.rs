@@ -3,7 +3,7 @@
 //! pass over all entries, made when the first name is requested.
 
 use super::error::{Error, Result};
-use super::units::{Attribute, Bytes, Die, Unit, Units};
+use super::units::{Attribute, Bytes, Die, Node, Unit, Units};
 use gimli::{AttributeValue, DwTag};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -16,6 +16,8 @@ const SCOPES_MAX: usize = 64;
 /// Most names that are compared with one that does not exist.
 const SUGGESTED_MAX: usize = 50_000;
 const NO_SCOPE: u32 = u32::MAX;
+/// What stands for a scope without a name.
+const UNNAMED: &str = "(anonymous namespace)";
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +44,15 @@ struct Scope {
     parent: u32,
     /// A namespace, not a class or function: its names may stand without it.
     open: bool,
+    /// A namespace without a name, or an inline one: its names are those of what is around.
+    clear: bool,
+}
+
+fn die_at(unit: u32, offset: u32) -> Die {
+    Die {
+        unit,
+        offset: offset as usize,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,6 +223,8 @@ impl Names {
                     offset,
                     parent: scope,
                     open: matches!(tag, gimli::DW_TAG_namespace | gimli::DW_TAG_module),
+                    clear: tag == gimli::DW_TAG_namespace
+                        && (attributes.name.is_none() || attributes.is_inline),
                 });
             }
         }
@@ -245,8 +258,10 @@ impl Names {
             return Ok(());
         };
         // Locals and members belong to their functions and types.
-        let local = tag == gimli::DW_TAG_variable
+        let is_constant = attributes.is_constant && self.is_open(scope);
+        let local = kind == Kind::Variable
             && !attributes.declaration
+            && !is_constant
             && !is_static(attributes.location);
         let Some(name) = units.text(unit, parsed, name).filter(|_| !local) else {
             return Ok(());
@@ -262,8 +277,15 @@ impl Names {
     }
 
     /// The entries that have the name, which may be qualified (`space::name`)
-    /// and need not be so wholly; only variables need their class or function.
-    pub(super) fn find(&self, units: &Units<'_>, name: &str, kind: Kind) -> Result<Vec<Die>> {
+    /// and need not be so wholly, unless it is `whole`; only variables need their class or
+    /// function.
+    pub(super) fn find(
+        &self,
+        units: &Units<'_>,
+        name: &str,
+        kind: Kind,
+        whole: bool,
+    ) -> Result<Vec<Die>> {
         let wanted = parts(name);
         let Some(last) = wanted.last() else {
             return Ok(Vec::new());
@@ -280,11 +302,8 @@ impl Names {
             if alone && !self.is_open(named.scope) {
                 continue;
             }
-            if named.kind == kind && self.fits(units, named, &wanted)? {
-                found.push(Die {
-                    unit: named.unit,
-                    offset: named.offset as usize,
-                });
+            if named.kind == kind && self.fits(units, named, &wanted, whole)? {
+                found.push(die_at(named.unit, named.offset));
             }
         }
         Ok(found)
@@ -296,52 +315,67 @@ impl Names {
         scope.is_none_or(|scope| scope.open)
     }
 
-    fn fits(&self, units: &Units<'_>, named: &Named, wanted: &[&str]) -> Result<bool> {
-        let mut die = (named.unit, named.offset);
-        let mut scope = named.scope;
-        for (index, part) in wanted.iter().rev().enumerate() {
-            if index > 0 {
-                let Some(outer) = self.scopes.get(scope as usize) else {
-                    return Ok(false);
-                };
-                (die, scope) = ((outer.unit, outer.offset), outer.parent);
-            }
-            let node = units.node(Die {
-                unit: die.0,
-                offset: die.1 as usize,
-            })?;
-            match units.name(&node)? {
-                Some(name) if part_fits(part, name) => {}
-                _ => return Ok(false),
-            }
+    fn fits(&self, units: &Units<'_>, named: &Named, wanted: &[&str], whole: bool) -> Result<bool> {
+        let mut parts = wanted.iter().rev();
+        let fits = |part: Option<&&str>, name: Option<&str>| {
+            part.is_some_and(|part| part_fits(part, name.unwrap_or(UNNAMED)))
+        };
+        let node = units.node(die_at(named.unit, named.offset))?;
+        if !fits(parts.next(), units.name(&node)?) {
+            return Ok(false);
         }
-        Ok(true)
+        let mut part = parts.next();
+        let mut scope = self.around(units, &node, named.scope)?;
+        for _ in 0..SCOPES_MAX {
+            let outer = self.scopes.get(scope as usize);
+            let Some(outer) = outer.filter(|_| part.is_some() || whole) else {
+                return Ok(part.is_none());
+            };
+            let node = units.node(die_at(outer.unit, outer.offset))?;
+            match fits(part, units.name(&node)?) {
+                true => part = parts.next(),
+                false if whole && outer.clear => {}
+                false => return Ok(false),
+            }
+            scope = self.around(units, &node, outer.parent)?;
+        }
+        Ok(false)
+    }
+
+    /// The scope of an entry that is in `scope`, or the one of what it defines: gcc defines what
+    /// is in a type unit outside of its namespaces.
+    fn around<'a>(&self, units: &Units<'a>, node: &Node<'a>, scope: u32) -> Result<u32> {
+        let declared = units.target(node, gimli::DW_AT_specification)?;
+        let name = units.name(node)?;
+        let found = declared
+            .zip(name)
+            .and_then(|(die, name)| self.named(name, die));
+        Ok(found.map_or(scope, |named| named.scope))
+    }
+
+    /// What is known of an entry of that name.
+    fn named(&self, name: &str, die: Die) -> Option<&Named> {
+        let key = (hash(name), die.unit, u32::try_from(die.offset).ok()?);
+        let at = self
+            .named
+            .binary_search_by_key(&key, |named| (named.hash, named.unit, named.offset));
+        self.named.get(at.ok()?)
     }
 
     /// The whole name of an entry that [`Names::find`] found.
     pub(super) fn qualified(&self, units: &Units<'_>, die: Die) -> Result<String> {
         let node = units.node(die)?;
         let name = units.name(&node)?.unwrap_or("(unnamed)");
-        let hash = hash(name);
-        let from = self.named.partition_point(|named| named.hash < hash);
-        let mut candidates = self.named.get(from..).unwrap_or_default().iter();
-        let found = candidates
-            .by_ref()
-            .take_while(|named| named.hash == hash)
-            .find(|named| (named.unit, named.offset as usize) == (die.unit, die.offset));
+        let found = self.named(name, die);
         let mut parts = vec![name.to_owned()];
-        let mut scope = found.map_or(NO_SCOPE, |named| named.scope);
+        let mut scope = self.around(units, &node, found.map_or(NO_SCOPE, |named| named.scope))?;
         while let Some(outer) = self.scopes.get(scope as usize) {
             if parts.len() == SCOPES_MAX {
                 break;
             }
-            let node = units.node(Die {
-                unit: outer.unit,
-                offset: outer.offset as usize,
-            })?;
-            let name = units.name(&node)?;
-            parts.push(name.unwrap_or("(anonymous namespace)").to_owned());
-            scope = outer.parent;
+            let node = units.node(die_at(outer.unit, outer.offset))?;
+            parts.push(units.name(&node)?.unwrap_or(UNNAMED).to_owned());
+            scope = self.around(units, &node, outer.parent)?;
         }
         parts.reverse();
         Ok(parts.join("::"))
@@ -352,10 +386,7 @@ impl Names {
     pub(super) fn variables(&self, units: &Units<'_>) -> Vec<String> {
         let variables = self.named.iter().filter(|n| n.kind == Kind::Variable);
         let name = |named: &Named| {
-            let node = units.node(Die {
-                unit: named.unit,
-                offset: named.offset as usize,
-            });
+            let node = units.node(die_at(named.unit, named.offset));
             Some(units.name(&node.ok()?).ok()??.to_owned())
         };
         variables
@@ -388,6 +419,8 @@ struct Attributes<'a> {
     location: Option<Attribute<'a>>,
     origins: [Option<Attribute<'a>>; 2],
     declaration: bool,
+    is_constant: bool,
+    is_inline: bool,
 }
 
 impl<'a> Attributes<'a> {
@@ -398,6 +431,8 @@ impl<'a> Attributes<'a> {
             gimli::DW_AT_specification => self.origins[0] = Some(value()),
             gimli::DW_AT_abstract_origin => self.origins[1] = Some(value()),
             gimli::DW_AT_declaration => self.declaration = true,
+            gimli::DW_AT_const_value => self.is_constant = true,
+            gimli::DW_AT_export_symbols => self.is_inline = true,
             _ => {}
         }
     }

@@ -8,12 +8,14 @@ use super::variable::{Local, Moment};
 use super::DebugInfo;
 use crate::plain::Plain;
 use crate::scope::{Role, Scope, ScopeError, Typed, Variable};
-use crate::types::{Member, Type, TypeId, Variants};
+use crate::types::{Member, Shape, Type, TypeId, Variants};
 use nsprobe_symbolize::Address;
 use std::rc::Rc;
 
 /// Similar names that an error lists.
 const NEAREST_COUNT: usize = 3;
+/// Most classes that a member is looked for in.
+const CLASSES_MAX: usize = 64;
 
 type Told<T> = std::result::Result<T, ScopeError>;
 
@@ -103,6 +105,9 @@ impl<'a> DebugScope<'_, 'a> {
         if let Some(error) = self.out_of_scope(name)? {
             return Err(error);
         }
+        if let Some(found) = self.of_object(name)? {
+            return Ok(found);
+        }
         if let Some(found) = self.global(name)? {
             return Ok(found);
         }
@@ -118,6 +123,52 @@ impl<'a> DebugScope<'_, 'a> {
         })
     }
 
+    /// The static member that the name means in a method, of its class or a base class; an error
+    /// where it is one of the object.
+    fn of_object(&self, name: &str) -> Result<Option<Variable>> {
+        let locals = self.debug.variables_of(&self.moment)?;
+        let Some(this) = locals.iter().find(|local| local.name == "this") else {
+            return Ok(None);
+        };
+        let of_compiler = self
+            .debug
+            .units
+            .inherited(&this.node, gimli::DW_AT_artificial)?;
+        let object = self
+            .debug
+            .shape(id_of(self.debug.units.type_of(&this.node)?))?;
+        let (Some(_), Shape::Pointer { to, .. }) = (of_compiler, object) else {
+            return Ok(None);
+        };
+        let mut classes = vec![to];
+        let mut at = 0;
+        while let Some(class) = classes.get(at).copied().filter(|_| at < CLASSES_MAX) {
+            at += 1;
+            let Some(node) = self.debug.type_node(class)? else {
+                continue;
+            };
+            for member in self.debug.members_of(class)? {
+                match member.name {
+                    Some(own) if *own == *name => {
+                        let why = format!("it is a member of the object: this->{name}");
+                        return Err(super::variable::unreadable(name, why));
+                    }
+                    Some(_) => {}
+                    // A base class, or a member without a name.
+                    None => classes.push(member.type_id),
+                }
+            }
+            let names = self.debug.names()?;
+            let class = names.qualified(&self.debug.units, node.die)?;
+            let unit = self.moment.function.die.unit;
+            let found = self.debug.global(&format!("{class}::{name}"), unit, true)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     /// The global variable that the name means in the function: one of its class
     /// or namespaces, innermost first, or any.
     fn global(&self, name: &str) -> Result<Option<Variable>> {
@@ -129,13 +180,13 @@ impl<'a> DebugScope<'_, 'a> {
             .names()?
             .qualified(&self.debug.units, origin.die)?;
         let mut scopes = super::names::parts(&whole);
-        while scopes.pop().is_some() && !scopes.is_empty() {
-            let qualified = format!("{}::{name}", scopes.join("::"));
-            if let Some(found) = self.debug.global(&qualified, Some(unit))? {
+        while scopes.pop().is_some() {
+            let qualified = [scopes.as_slice(), &[name]].concat().join("::");
+            if let Some(found) = self.debug.global(&qualified, unit, true)? {
                 return Ok(Some(found));
             }
         }
-        self.debug.global(name, Some(unit))
+        self.debug.global(name, unit, false)
     }
 
     /// What is known without debug information, where that is an assembler's: it names functions,

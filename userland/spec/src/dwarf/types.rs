@@ -210,7 +210,7 @@ impl<'a> DebugInfo<'a> {
             true => name.to_owned(),
             false => names.qualified(&self.units, node.die)?,
         };
-        for die in names.find(&self.units, &whole, Kind::Type)? {
+        for die in names.find(&self.units, &whole, Kind::Type, true)? {
             let candidate = self.units.node(die)?;
             let defines = candidate.tag() == node.tag()
                 && !candidate.flag(gimli::DW_AT_declaration)
