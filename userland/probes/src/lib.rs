@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod boundary;
 pub mod breakpoint;
 mod exits;
 mod find;

@@ -2,7 +2,7 @@
 //! Places in a file, by offset, by source line, and where functions were inlined; and
 //! what names mean there.
 
-use crate::breakpoint::{self, Boundary, Needs};
+use crate::breakpoint::{self, Needs};
 use crate::spot::{spot_at, Spot};
 use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
@@ -79,7 +79,7 @@ impl<'a> Searched<'a> {
     }
 
     /// The piece by the file itself, without its debug file.
-    fn own_piece(&self, address: u64) -> Option<Range<u64>> {
+    pub(crate) fn own_piece(&self, address: u64) -> Option<Range<u64>> {
         match holding(self.binary, address) {
             Some(function) => Some(function.address.0..function.end()),
             None => self
@@ -89,14 +89,15 @@ impl<'a> Searched<'a> {
         }
     }
 
-    /// At most `bytes` of code from an address on, up to the next function that has a symbol; empty
-    /// where there is none.
+    /// At most `bytes` of code from an address on, up to the next function that has a symbol or a
+    /// description of its frame; empty where there is none.
     pub(crate) fn undescribed(&self, address: u64, bytes: u64) -> Vec<u8> {
         let next = [self.named, self.binary].into_iter().filter_map(|file| {
             let functions = file.functions();
             let next = functions.partition_point(|function| function.address.0 <= address);
             Some(functions.get(next)?.address.0)
         });
+        let next = next.chain(self.frames().and_then(|frames| frames.behind(address)));
         let end = self.binary.code_end(Address(address)).unwrap_or(0);
         let end = next.fold(end, u64::min);
         self.binary
@@ -372,45 +373,6 @@ impl<'a> Searched<'a> {
         })
     }
 
-    /// Refuses a place within an instruction: a breakpoint there would change what the
-    /// instruction does. A debug file proves nothing: it may come from a container.
-    pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
-        if self.binary.is_function_entry(spot.offset) {
-            return Ok(());
-        }
-        let Some(piece) = self.own_piece(spot.address.0) else {
-            bail!(
-                "{}: no symbol of the file and no .eh_frame shows where the code around it begins, \
-                 so it may be in the middle of an instruction, where a breakpoint breaks the \
-                 program (--force probes it anyway)",
-                spot.function
-            );
-        };
-        if piece.start == spot.address.0 {
-            return Ok(());
-        }
-        let whole = breakpoint::Function {
-            address: piece.start,
-            bytes: &self.code(&piece),
-            elsewhere: &[],
-        };
-        let into = spot.address.0.saturating_sub(piece.start) as usize;
-        match breakpoint::boundary(&whole, into) {
-            Boundary::Instruction => Ok(()),
-            Boundary::Inside(start) => bail!(
-                "{} is in the middle of an instruction, which begins at +{start:#x}: a breakpoint \
-                 there would change it",
-                spot.function
-            ),
-            Boundary::Unknown => bail!(
-                "{}: the code before it cannot be decoded, so it may be in the middle of an \
-                 instruction, where a breakpoint breaks the program (--force probes it \
-                 anyway)",
-                spot.function
-            ),
-        }
-    }
-
     /// Whether the function at a spot is a copy that may have other arguments than the
     /// source says.
     pub(crate) fn changes_arguments(&self, spot: &Spot) -> bool {
@@ -522,7 +484,7 @@ fn needs(compiled: &Compiled) -> Needs {
 }
 
 /// The function whose symbol in a file says that it covers an address.
-fn holding(binary: &Binary, address: u64) -> Option<&Function> {
+pub(crate) fn holding(binary: &Binary, address: u64) -> Option<&Function> {
     let function = binary.function_holding(Address(address))?;
     (function.size != 0).then_some(function)
 }

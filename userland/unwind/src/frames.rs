@@ -64,6 +64,16 @@ impl Frames {
         Some(found?.covers.clone())
     }
 
+    /// Where the next piece begins behind an address.
+    pub fn behind(&self, address: u64) -> Option<u64> {
+        let sections = [&self.eh_frame, &self.debug_frame].into_iter();
+        let next = sections.filter_map(|entries| {
+            let behind = entries.partition_point(|entry| entry.covers.start <= address);
+            Some(entries.get(behind)?.covers.start)
+        });
+        next.min()
+    }
+
     /// Whether the return address is on top of the stack before the instruction at an address
     /// (the frame's address is %rsp + 8); `None` where nothing is said of it, or in the form of
     /// an expression.

@@ -6,6 +6,7 @@
 
 mod changing;
 mod debug_files;
+mod exits;
 mod generated;
 mod hostile_dwarf;
 mod hostile_elf;

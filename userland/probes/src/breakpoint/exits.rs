@@ -7,15 +7,17 @@
 //! stack; a jump where it is not stays in the function.
 
 mod budget;
+mod disguise;
 mod leaving;
 mod piece;
 mod reach;
 mod settle;
+mod stack;
 mod table;
 mod undescribed;
 mod unit;
 
-use crate::breakpoint::Function;
+use crate::breakpoint::{has_bad_prefix, Function};
 use budget::Budget;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,7 +35,7 @@ pub trait Code {
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)>;
 
     /// At most `bytes` of code from an address on that no piece holds, up to the next function that
-    /// has a symbol, or the section's end; empty where there is none.
+    /// has a symbol or a description of its frame, or the section's end; empty where there is none.
     fn undescribed(&self, address: u64, bytes: usize) -> Vec<u8>;
 
     /// Whether the return address is on top of the stack before the instruction at an address;
@@ -138,6 +140,8 @@ pub enum Unclear {
     ComputedJump(u64),
     /// The instruction at this address goes elsewhere in a way that has no name here.
     Branch(u64),
+    /// The instruction at this address leaves it, or may, and no breakpoint can be on it.
+    NoBreakpoint(u64),
     /// It never returns.
     Never,
 }
@@ -160,6 +164,11 @@ impl fmt::Display for Unclear {
                     "its branch at {address:#x} goes where it cannot be followed"
                 )
             }
+            Unclear::NoBreakpoint(address) => write!(
+                f,
+                "it is left by the instruction at {address:#x}, or may be, and the kernel puts no \
+                 breakpoint on one with such a prefix"
+            ),
             Unclear::Never => f.write_str("it has no instruction by which it returns"),
         }
     }
@@ -247,6 +256,12 @@ impl<'c> Walk<'c> {
             return None;
         }
         let unit = Unit::at(piece, target, self.code, &mut self.budget).ok()?;
+        // A thunk, through which others go as well.
+        let only_jumps =
+            unit.returns.is_empty() && !unit.left.is_empty() && unit.leaving().is_empty();
+        if only_jumps {
+            return None;
+        }
         let mut followed = self.followed.iter();
         let agrees = followed.all(|(other, _)| unit.agrees(other) && other.agrees(&unit));
         (agrees && unit.is_landing(target)).then_some(unit)
@@ -255,9 +270,9 @@ impl<'c> Walk<'c> {
     /// A branch goes where the sweep cannot follow.
     fn leave(&mut self, number: usize, branch: &Branch, behind: Behind) -> Result<(), Unclear> {
         let address = branch.address;
-        // The call is not found by the stack pointer that it has there.
-        let is_found = self.code.is_at_top(address) != Some(false);
         let unit = self.followed.get(number).map(|(unit, _)| unit);
+        // The call is not found by the stack pointer that it has there.
+        let is_found = unit.is_some_and(|unit| !unit.has_frame(address));
         let when = unit.and_then(|unit| unit.when(branch.kind));
         match when.filter(|_| is_found) {
             Some(when) => self.left.push(Left {
@@ -270,11 +285,22 @@ impl<'c> Walk<'c> {
         Ok(())
     }
 
+    fn takes_breakpoint(&self, address: u64) -> bool {
+        let mut units = self.followed.iter();
+        let instruction = units.find_map(|(unit, _)| unit.at_address(address));
+        instruction.is_none_or(|instruction| !has_bad_prefix(&instruction))
+    }
+
     fn finish(mut self) -> Result<Exits, Unclear> {
         let mut exits = Exits::default();
         for (unit, _) in &mut self.followed {
             exits.returns.append(&mut unit.returns);
             self.left.append(&mut unit.left);
+        }
+        let left = self.left.iter().map(|left| left.address);
+        let mut places = exits.returns.iter().copied().chain(left);
+        if let Some(place) = places.find(|place| !self.takes_breakpoint(*place)) {
+            return Err(Unclear::NoBreakpoint(place));
         }
         exits.returns.sort_unstable();
         exits.returns.dedup();

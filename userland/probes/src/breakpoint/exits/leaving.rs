@@ -2,15 +2,15 @@
 //! What an instruction means for finding where a function is left.
 
 use super::piece::target;
+use super::table::has_own_segment;
 use super::unit::{Branch, Kind};
 use super::{Condition, Target, Unclear};
-use crate::breakpoint::flow::has_notrack;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Where an instruction goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// On, or to a place of the function that a table names.
+    /// On.
     Inside,
     /// To its caller.
     Return,
@@ -27,8 +27,6 @@ pub(super) fn way(instruction: &Instruction) -> Result<Way, Unclear> {
     let kind = match instruction.flow_control() {
         FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => return Ok(Way::Return),
         FlowControl::Return => return Err(Unclear::Undecodable(address)),
-        // Compilers switch so; and no breakpoint can be there.
-        FlowControl::IndirectBranch if has_notrack(instruction) => return Ok(Way::Inside),
         FlowControl::IndirectBranch => return computed(instruction),
         FlowControl::UnconditionalBranch => Kind::Always,
         FlowControl::ConditionalBranch => conditional(instruction),
@@ -71,7 +69,7 @@ fn computed(jump: &Instruction) -> Result<Way, Unclear> {
         return Ok(Way::Variable(jump.memory_displacement64()));
     }
     let is_known = |of: Register| of == Register::None || number(of).is_some();
-    let is_plain = !jump.has_segment_prefix();
+    let is_plain = !has_own_segment(jump);
     match is_plain && is_known(base) && is_known(index) {
         true => Ok(Way::Computed(Target::Memory {
             base: number(base),

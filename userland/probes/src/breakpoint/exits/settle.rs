@@ -5,8 +5,9 @@
 use super::budget::Budget;
 use super::reach::{orphans, reached, Tables};
 use super::table::Before;
-use super::unit::{Branch, Kind, Unit};
+use super::unit::{Branch, Kind, Place, Unit};
 use super::{Behind, Left, Target, Unclear, When};
+use crate::breakpoint::flow::has_notrack;
 use iced_x86::Instruction;
 use std::collections::BTreeSet;
 
@@ -20,6 +21,8 @@ impl Unit<'_> {
                 break;
             }
         }
+        self.undisguise(&tables)?;
+        self.follow_variables();
         self.check()?;
         self.decide(&tables)
     }
@@ -48,26 +51,56 @@ impl Unit<'_> {
 
     /// Finds tables that computed jumps go by; whether there are more branches now.
     fn resolve(&mut self, tables: &mut Tables, budget: &mut Budget) -> bool {
-        let targets = self.targets();
+        if self.computed.is_empty() {
+            return false;
+        }
+        let (targets, depths) = (self.targets(), self.depths(tables));
         let known = self.branches.len();
         for (jump, place) in std::mem::take(&mut self.computed) {
-            match self.by_table(jump, &targets, budget) {
-                Some(found) => self.goes_by_table(jump, place, found, tables),
-                None => self.computed.push((jump, place)),
+            if self.stays(jump, &depths) {
+                continue;
+            }
+            match (place, self.by_table(jump, &targets, budget)) {
+                (Place::Target(target), Some(found)) => {
+                    self.goes_by_table(jump, target, found, tables);
+                }
+                _ => self.computed.push((jump, place)),
             }
         }
         self.branches.len() > known
     }
 
+    /// Of jumps to where a variable says, the linker may know where that is; no switch jumps so.
+    fn follow_variables(&mut self) {
+        for (address, place) in std::mem::take(&mut self.computed) {
+            let Place::Variable(slot) = place else {
+                self.computed.push((address, place));
+                continue;
+            };
+            match self.code.linked(slot) {
+                Some(target) => self.branches.push(Branch {
+                    address,
+                    target,
+                    kind: Kind::Always,
+                }),
+                None => self.left.push(Left {
+                    address,
+                    when: When::Always,
+                    behind: self.code.behind(slot, Some(slot)),
+                }),
+            }
+        }
+    }
+
     /// All places that something branches to.
-    fn targets(&self) -> Vec<u64> {
+    pub(super) fn targets(&self) -> Vec<u64> {
         let mut targets: Vec<u64> = self.branches.iter().map(|branch| branch.target).collect();
         targets.sort_unstable();
         targets
     }
 
     /// A jump, and what is in front of it.
-    fn before(&self, jump: u64, targets: &[u64]) -> Option<(Instruction, Before)> {
+    pub(super) fn before(&self, jump: u64, targets: &[u64]) -> Option<(Instruction, Before)> {
         let piece = self.pieces.iter().find(|piece| piece.begins(jump))?;
         let jump = piece.at(jump)?;
         let is_target = |address| targets.binary_search(&address).is_ok();
@@ -109,51 +142,65 @@ impl Unit<'_> {
 
     /// Decides where computed jumps go of which nothing else is known.
     fn decide(&mut self, tables: &Tables) -> Result<(), Unclear> {
-        let computed = std::mem::take(&mut self.computed);
-        if self.is_tracked() || computed.is_empty() {
-            let jumps = computed.iter();
-            let left = jumps.map(|(address, _)| Left {
-                address: *address,
+        let targets = self.targets();
+        let mut tracked = Vec::new();
+        for (jump, place) in std::mem::take(&mut self.computed) {
+            let Place::Target(target) = place else {
+                continue;
+            };
+            let before = self.before(jump, &targets);
+            let (instruction, before) = before.ok_or(Unclear::ComputedJump(jump))?;
+            let is_switch = before.is_switch(&instruction);
+            match has_notrack(&instruction) {
+                false => tracked.push((jump, target, is_switch)),
+                true if is_switch || self.has_cases(&instruction, &before) => {}
+                true => return Err(Unclear::NoBreakpoint(jump)),
+            }
+        }
+        if self.is_tracked() {
+            let jumps = tracked.into_iter();
+            self.left.extend(jumps.map(|(address, _, _)| Left {
+                address,
                 when: When::Always,
                 behind: Behind::Unknown,
-            });
-            self.left.extend(left);
+            }));
             return Ok(());
         }
-        let targets = self.targets();
-        let is_switch = |jump: u64| {
-            let before = self.before(jump, &targets);
-            before.is_some_and(|(jump, before)| before.is_switch(&jump))
-        };
-        let jumps = computed.into_iter();
-        let (switches, others) = jumps.partition(|(jump, _)| is_switch(*jump));
-        let again = self.again(tables);
-        self.decide_all(switches, others, &again)
+        self.decide_all(tracked, tables)
+    }
+
+    /// Whether the first of the addresses that a jump goes by is in the function.
+    fn has_cases(&self, jump: &Instruction, before: &Before) -> bool {
+        let table = before.addresses(jump);
+        let first = table.and_then(|table| self.code.data(table, 8));
+        let first =
+            first.and_then(|first| Some(u64::from_le_bytes(first.get(..8)?.try_into().ok()?)));
+        first.is_some_and(|first| first != self.start && self.at_address(first).is_some())
     }
 
     /// In a loop a switch goes to its cases, and anything else must not be looked at each time.
     fn decide_all(
         &mut self,
-        switches: Vec<(u64, Target)>,
-        others: Vec<(u64, Target)>,
-        again: &BTreeSet<u64>,
+        jumps: Vec<(u64, Target, bool)>,
+        tables: &Tables,
     ) -> Result<(), Unclear> {
-        let others = others.into_iter();
-        let in_loop = others.clone().find(|(jump, _)| again.contains(jump));
-        // What nothing else goes to are the cases of a switch, if there is one.
-        if let Some((jump, _)) = in_loop.filter(|_| switches.is_empty()) {
-            return Err(Unclear::ComputedJump(jump));
+        if jumps.is_empty() {
+            return Ok(());
         }
-        let once = switches
-            .into_iter()
-            .filter(|(jump, _)| !again.contains(jump));
-        let left = once.chain(others).map(|(address, target)| Left {
-            address,
-            when: self.outside(target),
-            behind: Behind::Unknown,
-        });
-        let left: Vec<Left> = left.collect();
-        self.left.extend(left);
+        let again = self.again(tables);
+        // What nothing else goes to are the cases of a switch, if there is one.
+        let has_switch = jumps.iter().any(|(_, _, is_switch)| *is_switch);
+        for (address, target, is_switch) in jumps {
+            match (again.contains(&address), is_switch) {
+                (true, true) => continue,
+                (true, false) if !has_switch => return Err(Unclear::ComputedJump(address)),
+                _ => self.left.push(Left {
+                    address,
+                    when: self.outside(target),
+                    behind: Behind::Unknown,
+                }),
+            }
+        }
         Ok(())
     }
 

@@ -85,6 +85,10 @@ impl Before {
         Before(before)
     }
 
+    pub(super) fn nearest_first(&self) -> impl Iterator<Item = &Instruction> {
+        self.0.iter()
+    }
+
     /// Whether the jump goes by distances from a table to itself, wherever that is and however
     /// long: compilers make those of switches alone.
     pub(super) fn is_switch(&self, jump: &Instruction) -> bool {
@@ -126,12 +130,31 @@ impl Before {
 
     /// The table that an instruction takes an address from.
     fn absolute(&self, load: &Instruction, from: usize) -> Option<Table> {
+        let address = self.address_of_table(load, from)?;
+        self.indexed(load, from, address, true)
+    }
+
+    fn address_of_table(&self, load: &Instruction, from: usize) -> Option<u64> {
         let base = match load.memory_base() {
             Register::None => 0,
             base => self.constant(from, base)?,
         };
-        let address = base.wrapping_add(load.memory_displacement64());
-        self.indexed(load, from, address, true)
+        Some(base.wrapping_add(load.memory_displacement64()))
+    }
+
+    /// Where the addresses are, however many, one of which the jump goes to.
+    pub(super) fn addresses(&self, jump: &Instruction) -> Option<u64> {
+        let (load, from) = match jump.op0_kind() {
+            OpKind::Memory => (jump, 0),
+            _ => {
+                let (number, load) = self.writer(0, jump.op0_register())?;
+                (load, number + 1)
+            }
+        };
+        let is_load = load.is_jmp_near_indirect() || load.code() == Code::Mov_r64_rm64;
+        let is_indexed = load.memory_index() != Register::None && load.memory_index_scale() == 8;
+        self.address_of_table(load, from)
+            .filter(|_| is_load && is_indexed)
     }
 
     /// The table whose address an instruction adds to an entry.
@@ -163,7 +186,7 @@ impl Before {
             entries: self.count(from, index)? as usize,
             is_absolute,
         };
-        let is_plain = index.is_gpr64() && load.segment_prefix() == Register::None;
+        let is_plain = index.is_gpr64() && !has_own_segment(load);
         let is_scaled = load.memory_index_scale() as usize == table.entry_bytes();
         (is_plain && is_scaled).then_some(table)
     }
@@ -211,6 +234,11 @@ impl Before {
         }
         bounded(narrow?)
     }
+}
+
+/// Whether an address counts from where a segment says that has a base of its own.
+pub(super) fn has_own_segment(instruction: &Instruction) -> bool {
+    matches!(instruction.memory_segment(), Register::FS | Register::GS)
 }
 
 /// Whether an instruction adds two registers.
@@ -296,7 +324,7 @@ fn changes_flags(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & (RflagsBits::CF | RflagsBits::ZF) != 0
 }
 
-fn writes(instruction: &Instruction, register: Register) -> bool {
+pub(super) fn writes(instruction: &Instruction, register: Register) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);
     let mut used = info.used_registers().iter();

@@ -11,6 +11,8 @@ const UD2: &[u8] = &[0x0f, 0x0b];
 const JUMP: &[u8] = &[0xff, 0xe0];
 const NOTRACK: &[u8] = &[0x3e, 0xff, 0xe0];
 
+mod disguised;
+
 /// A file that is made up.
 #[derive(Default)]
 struct Made {
@@ -384,10 +386,42 @@ fn a_computed_jump_at_the_end_may_leave() {
 
 #[test]
 fn a_switch_stays_in_the_function() {
-    // With notrack, or with a frame.
-    assert_eq!(of(&[NOTRACK, RET]), Ok(returns(&[0x1003])));
-    let framed = Made::default().at_top(0x1000..0x1002, false);
-    assert_eq!(framed.of(&[JUMP, RET]), Ok(returns(&[0x1002])));
+    // push %rbx, and a jump with a frame.
+    let framed = Made::default().at_top(0x1001..0x1003, false);
+    assert_eq!(framed.of(&[&[0x53], JUMP, RET]), Ok(returns(&[0x1003])));
+}
+
+#[test]
+fn a_jump_without_tracking_is_a_switch_only_by_its_table() {
+    let unclear = |address| Err(Unclear::NoBreakpoint(address));
+    // notrack jmp *%rax; notrack jmp *0x10(%rip); notrack jmp *0x3000(,%rax,8)
+    let by_table = [0x3e, 0xff, 0x24, 0xc5, 0, 0x30, 0, 0];
+    assert_eq!(of(&[NOTRACK, RET]), unclear(0x1000));
+    let variable = [0x3e, 0xff, 0x25, 0x10, 0, 0, 0];
+    assert_eq!(of(&[ENDBR64, &variable, RET]), unclear(0x1004));
+    assert_eq!(of(&[ENDBR64, &by_table, RET]), unclear(0x1004));
+    // The first address there is in the function, or its beginning.
+    let table = |first| Made::default().addresses(0x3000, &[first]);
+    let found = table(0x100c).of(&[ENDBR64, &by_table, RET]);
+    assert_eq!(found, Ok(returns(&[0x100c])));
+    let found = table(0x1000).of(&[ENDBR64, &by_table, RET]);
+    assert_eq!(found, unclear(0x1004));
+    // movslq (%rdx,%rax,4),%rax; add %rdx,%rax; notrack jmp *%rax; ret
+    let switch = [0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0];
+    let found = of(&[ENDBR64, &switch, NOTRACK, RET]);
+    assert_eq!(found, Ok(returns(&[0x100e])));
+    // With a frame.
+    let framed = Made::default().at_top(0x1001..0x1004, false);
+    assert_eq!(framed.of(&[&[0x53], NOTRACK, RET]), Ok(returns(&[0x1004])));
+    // By the linker's table to a function of the file, which is followed, or which it cannot be.
+    let linked = Made {
+        linked: vec![(0x101b, 0x2000)],
+        ..Made::default()
+    };
+    assert_eq!(linked.of(&[ENDBR64, &variable, RET]), unclear(0x1004));
+    let linked = linked.with(0x2000, &[RET]);
+    let found = linked.of(&[ENDBR64, &variable, RET]);
+    assert_eq!(found, Ok(returns(&[0x100b, 0x2000])));
 }
 
 #[test]

@@ -1,60 +1,97 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Code that neither a symbol nor a description of frames covers, such as the hidden functions of
-//! a stripped C library. Every call is assumed to return.
+//! a stripped C library.
+//!
+//! Whether a call in it returns is not known. Where one does not, what follows is data or another
+//! function, whose `ret` finds the stack as the call left it: so all ways out must find the return
+//! address on top of the stack, by the code.
 
 use super::piece::{goes_on, is_padding, target};
+use super::reach::Tables;
+use super::stack::{depths, Depth};
 use super::Code;
 use crate::breakpoint::decode;
-use iced_x86::FlowControl;
+use crate::breakpoint::flow::has_notrack;
+use iced_x86::{FlowControl, Instruction};
 use std::collections::BTreeMap;
 
 /// Most bytes that are decoded for a piece.
 const BYTES_MAX: usize = 16 << 10;
 
-/// The code that is reached from an address, as far as nothing but padding lies in between.
+/// The code that is reached from an address, as far as nothing but padding lies in between; `None`
+/// where it is not clear how it is left.
 pub(super) fn piece(code: &dyn Code, address: u64) -> Option<Vec<u8>> {
     let mut bytes = code.undescribed(address, BYTES_MAX);
-    let lengths = lengths(address, &bytes)?;
-    let padding = |at: usize| {
-        let between = decode(bytes.get(at..)?, address + at as u64)?;
-        is_padding(&between).then_some(between.len())
+    address.checked_add(bytes.len() as u64)?;
+    let at = |at: u64| {
+        let into = usize::try_from(at.checked_sub(address)?).ok()?;
+        decode(bytes.get(into..)?, at)
     };
-    let (mut at, mut end) = (0, 0);
-    loop {
-        if let Some(length) = lengths.get(&at) {
-            at += length;
-            end = at;
-        } else if let Some(length) = padding(at) {
-            at += length;
-        } else {
-            break;
-        }
+    let reached = depths(address, at, |_| false, &Tables::new());
+    if is_padding(&at(address)?) {
+        return None;
     }
-    bytes.truncate(end);
+    let end = end(address, &reached, at);
+    if !is_left_clearly(&reached, address..end, address + bytes.len() as u64, at) {
+        return None;
+    }
+    bytes.truncate((end - address) as usize);
     Some(bytes)
 }
 
-/// The lengths of the instructions that are reached from the first one, by where they begin; `None`
-/// where one of them cannot be decoded, and where the first is padding.
-fn lengths(address: u64, bytes: &[u8]) -> Option<BTreeMap<usize, usize>> {
-    let mut lengths = BTreeMap::new();
-    let mut open = vec![0];
-    while let Some(at) = open.pop() {
-        if lengths.contains_key(&at) || at >= bytes.len() {
-            continue;
+/// The end of what is reached from its beginning on.
+fn end(
+    mut at: u64,
+    reached: &BTreeMap<u64, Depth>,
+    instruction: impl Fn(u64) -> Option<Instruction>,
+) -> u64 {
+    let mut end = at;
+    while let Some(here) = instruction(at) {
+        let is_reached = reached.contains_key(&at);
+        if !is_reached && !is_padding(&here) {
+            break;
         }
-        let instruction = decode(bytes.get(at..)?, address.checked_add(at as u64)?)?;
-        if at == 0 && is_padding(&instruction) {
-            return None;
+        at = here.next_ip();
+        if is_reached {
+            end = at;
         }
-        lengths.insert(at, instruction.len());
-        if goes_on(&instruction) {
-            open.push(at + instruction.len());
-        }
-        let is_call = instruction.flow_control() == FlowControl::Call;
-        let target = target(&instruction).filter(|_| !is_call);
-        let into = target.and_then(|target| target.checked_sub(address));
-        open.extend(into.and_then(|into| usize::try_from(into).ok()));
     }
-    Some(lengths)
+    end
+}
+
+/// Whether all ways out of a piece are known, and there is one.
+fn is_left_clearly(
+    reached: &BTreeMap<u64, Depth>,
+    piece: std::ops::Range<u64>,
+    known_to: u64,
+    at: impl Fn(u64) -> Option<Instruction>,
+) -> bool {
+    let is_decoded = |to: u64| !(piece.start..known_to).contains(&to) || at(to).is_some();
+    let mut is_left = false;
+    for (address, depth) in reached {
+        let Some(instruction) = at(*address) else {
+            return false;
+        };
+        let flow = instruction.flow_control();
+        let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+        let target = target(&instruction).filter(|_| !is_call);
+        let next = goes_on(&instruction).then(|| instruction.next_ip());
+        if !target.into_iter().chain(next).all(is_decoded) {
+            return false;
+        }
+        let is_out = |to: u64| !piece.contains(&to);
+        let leaves = match flow {
+            FlowControl::Return | FlowControl::IndirectBranch => true,
+            _ => target
+                .into_iter()
+                .chain(next.filter(|_| !is_call))
+                .any(is_out),
+        };
+        let is_clear = depth.is_at_top() == Some(true) && !has_notrack(&instruction);
+        if leaves && piece.contains(address) && !is_clear {
+            return false;
+        }
+        is_left |= leaves;
+    }
+    is_left
 }

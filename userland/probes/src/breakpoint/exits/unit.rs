@@ -42,7 +42,7 @@ pub(super) struct Unit<'c> {
     pub(super) pieces: Vec<Piece<'c>>,
     pub(super) branches: Vec<Branch>,
     /// Computed jumps that may leave it, and how they find their target.
-    pub(super) computed: Vec<(u64, Target)>,
+    pub(super) computed: Vec<(u64, Place)>,
     pub(super) returns: Vec<u64>,
     pub(super) left: Vec<Left>,
     /// Where its first piece begins, and where others come to it.
@@ -50,6 +50,16 @@ pub(super) struct Unit<'c> {
     pub(super) entry: u64,
     begins_with_endbr64: bool,
     has_more_endbr64: bool,
+    /// What the file says of its frames is wrong.
+    has_wrong_frames: bool,
+}
+
+/// Where a computed jump finds the address that it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Target(Target),
+    /// In the variable at an address.
+    Variable(u64),
 }
 
 impl<'c> Unit<'c> {
@@ -93,6 +103,7 @@ impl<'c> Unit<'c> {
             entry,
             begins_with_endbr64: false,
             has_more_endbr64: false,
+            has_wrong_frames: false,
         }
     }
 
@@ -106,6 +117,7 @@ impl<'c> Unit<'c> {
         take(&mut budget.pieces, 1).ok_or(Unclear::TooLong)?;
         take(&mut budget.bytes, bytes.len()).ok_or(Unclear::TooLong)?;
         let mut last = None;
+        let known = self.returns.len();
         let piece = Piece::sweep(start, bytes, |instruction| {
             if !is_padding(instruction) {
                 let is_call = matches!(
@@ -117,10 +129,13 @@ impl<'c> Unit<'c> {
             }
             self.look(instruction)
         })?;
-        if let Some(address) = last {
-            self.falls(address, piece.range().end, budget);
-        }
+        let end = piece.range().end;
         self.pieces.push(piece);
+        let new = self.returns.get(known..).unwrap_or(&[]);
+        self.has_wrong_frames |= self.contradicts_frames(new);
+        if let Some(address) = last {
+            self.falls(address, end, budget);
+        }
         Ok(())
     }
 
@@ -135,21 +150,8 @@ impl<'c> Unit<'c> {
             Way::Inside => {}
             Way::Return => self.returns.push(address),
             Way::Branch(branch) => self.branches.push(branch),
-            // A tail call has removed its frame before.
-            Way::Computed(_) | Way::Variable(_) if self.has_frame(address) => {}
-            Way::Computed(target) => self.computed.push((address, target)),
-            Way::Variable(slot) => match self.code.linked(slot) {
-                Some(target) => self.branches.push(Branch {
-                    address,
-                    target,
-                    kind: Kind::Always,
-                }),
-                None => self.left.push(Left {
-                    address,
-                    when: When::Always,
-                    behind: self.code.behind(slot, Some(slot)),
-                }),
-            },
+            Way::Computed(target) => self.computed.push((address, Place::Target(target))),
+            Way::Variable(slot) => self.computed.push((address, Place::Variable(slot))),
         }
         Ok(())
     }
@@ -173,7 +175,7 @@ impl<'c> Unit<'c> {
 
     /// Whether it is known that something lies on top of the return address.
     pub(super) fn has_frame(&self, address: u64) -> bool {
-        self.code.is_at_top(address) == Some(false)
+        !self.has_wrong_frames && self.code.is_at_top(address) == Some(false)
     }
 
     /// Whether an address is in it.
