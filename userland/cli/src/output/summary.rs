@@ -56,7 +56,7 @@ pub(crate) struct MissedCalls {
     /// They went by a jump where their return is not seen.
     pub(crate) left_by_jump: u64,
     /// They were left in another way (by an exception, `longjmp`, the end of their thread), are
-    /// under way, or were not followed as there were too many.
+    /// under way, or were evicted as there were too many ([`Counters::evicted`]).
     pub(crate) unreturned: u64,
 }
 
@@ -162,6 +162,7 @@ impl ProbeLabel {
             Role::Begin => {
                 let begun = std::mem::take(&mut counters.aggregated);
                 let others = std::mem::take(&mut counters.turned_away);
+                counters.evicted = counters.evicted.saturating_add(others);
                 missed.unreturned = begun.saturating_add(others);
                 counters.hits = counters.hits.saturating_sub(missed.unreturned);
             }

@@ -194,21 +194,22 @@ impl Summary {
             )?;
         }
         let missed = self.missed();
-        if missed.unreturned > 0 {
+        let unreturned = missed.unreturned.saturating_sub(total.evicted);
+        if unreturned > 0 {
             writeln!(
                 out,
                 "nsprobe: {} without a return: left in another way (by an exception, longjmp, the \
                  end of the thread), or under way still",
-                counted(missed.unreturned, "call")
+                counted(unreturned, "call")
             )?;
         }
         if total.evicted > 0 {
             writeln!(
                 out,
-                "nsprobe: {} evicted of {} under way: the container with most calls loses its \
-                 oldest, whose returns are not seen",
+                "nsprobe: {} evicted from the full table of calls under way, and their returns not \
+                 seen: of more than {} the container with most loses its oldest",
                 counted(total.evicted, "call"),
-                CALLS_MAX
+                counted(CALLS_MAX, "call")
             )?;
         }
         if missed.left_by_jump > 0 {

@@ -152,7 +152,7 @@ fn no_kind_of_loss_is_hidden() {
     summary.has_stacks = true;
     summary.probes[0].missed = MissedCalls {
         left_by_jump: 2,
-        unreturned: 6,
+        unreturned: 13,
     };
     summary.probes[0].counters = Counters {
         turned_away: 3,
@@ -172,12 +172,15 @@ fn no_kind_of_loss_is_hidden() {
             "4 returns not seen",
             "5 stacks cut",
             "8 processes not traced",
-            "7 calls evicted",
+            "7 calls evicted from the full table",
             "/gone: no names",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
         }
     }
+    // All that did not return were evicted.
+    summary.probes[0].missed.unreturned = 7;
+    assert!(!told(&summary, Detail::Usual).contains("without a return"));
 }
 
 #[test]
