@@ -111,18 +111,18 @@ fn slots(elf: &Elf) -> HashMap<u64, String> {
 
 /// Hands each relocation of the dynamic linker's to `look`, with the symbols and their names.
 fn each_relocation(elf: &Elf, mut look: impl FnMut(&[u8], &[u8], &[u8]) -> Option<()>) {
-    for table in elf
-        .sections
-        .iter()
-        .filter(|section| section.kind == elf::SHT_RELA.0)
-    {
-        let names = elf.sections.get(table.link as usize);
-        let Some(symbols) = names.filter(|section| section.kind == elf::SHT_DYNSYM.0) else {
-            continue;
-        };
-        let strings = elf.sections.get(symbols.link as usize);
+    let is_loaded = |section: &&Section| {
+        section.kind == elf::SHT_RELA.0 && section.flags & elf::SHF_ALLOC.0 != 0
+    };
+    for table in elf.sections.iter().filter(is_loaded) {
+        // A static program relocates itself, by its own symbol table or by none.
+        let has_symbols =
+            |section: &&Section| [elf::SHT_DYNSYM.0, elf::SHT_SYMTAB.0].contains(&section.kind);
+        let symbols = elf.sections.get(table.link as usize).filter(has_symbols);
+        let strings = symbols.and_then(|symbols| elf.sections.get(symbols.link as usize));
         let data = |section| elf.data(section).unwrap_or_default();
-        let (table, symbols) = (data(table), data(symbols));
+        let table = data(table);
+        let symbols = symbols.map(data).unwrap_or_default();
         let strings = strings.map(data).unwrap_or_default();
         for relocation in table.chunks_exact(RELOCATION_BYTES) {
             look(relocation, &symbols, &strings);

@@ -175,6 +175,18 @@ fn stubs_of_the_linkage_table_are_named() {
 }
 
 #[test]
+fn slots_of_a_static_program_have_the_names_of_indirect_functions() {
+    let folder = Folder::new("static-slots");
+    let Some(path) = folder.fixture("stubs", &["-static", "-no-pie"]) else {
+        return;
+    };
+    let binary = open(&path).unwrap();
+    let slots = (0x40_0000..0x60_0000).step_by(8);
+    let names: Vec<&str> = slots.flat_map(|slot| binary.linked_names(slot)).collect();
+    assert!(names.contains(&"strlen"), "{names:?}");
+}
+
+#[test]
 fn what_is_not_code_is_told() {
     let folder = Folder::new("places");
     let Some(path) = folder.fixture("places", &["-g", "-s"]) else {

@@ -184,7 +184,7 @@ fn everywhere(containers: &[&Container]) {
     host.kill().expect("it runs");
     host.wait().expect("it ends");
     let got = command::run(&["count", &format!("{PROGRAM}:real_function")]);
-    got.refused(&["run a file of its own", "-c other"]);
+    got.refused(&["run files of their own", "-c other"]);
 }
 
 /// The rest of its output, once it was interrupted.

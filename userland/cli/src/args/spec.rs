@@ -89,12 +89,15 @@ impl ProbeSpec {
             SpecText::Keys => {
                 let word = text.get(at.clone()).unwrap_or_default();
                 let similar = nearest_names(word, KEYS.map(str::to_owned), 2);
-                let similar = match similar.is_empty() {
-                    true => String::new(),
-                    false => format!(" (did you mean {}?)", similar.join(", ")),
+                let (similar, why) = match similar.is_empty() {
+                    true => (String::new(), format!(": {why}")),
+                    false => (
+                        format!(" (did you mean {}?)", similar.join(", ")),
+                        String::new(),
+                    ),
                 };
                 format!(
-                    "--by: no key `{}`{similar}; keys are {}, and expressions: {why}",
+                    "--by: no key `{}`{similar}; keys are {}, and expressions{why}",
                     escaped(word),
                     KEYS.join(", ")
                 )

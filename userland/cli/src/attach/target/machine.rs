@@ -4,7 +4,7 @@
 
 use super::view::{path_of, Opened};
 use crate::attach::mapped::{Mapped, FILES_MAX};
-use anyhow::Context;
+use anyhow::bail;
 use nsprobe_containers::{
     all_processes, open_here, open_in, Containers, Mapping, OpenedFile, Process,
 };
@@ -92,16 +92,17 @@ pub(super) fn by_path(path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
     if let more @ 1.. = users.len().saturating_sub(NAMED_MAX) {
         names.push(format!("{more} more"));
     }
-    let (shown, run) = match users.len() {
-        1 => (format!("container {first}"), "runs"),
-        _ => (format!("containers {}", names.join(", ")), "run"),
+    let users = match users.len() {
+        1 => format!("container {first} runs a file of its own"),
+        _ => format!("containers {} run files of their own", names.join(", ")),
     };
-    let hint = format!(
-        "{shown} {run} a file of its own at {}: -c {first}",
-        path.display()
-    );
-    let mut opened = Opened::from(ours.with_context(|| format!("{hint} traces it"))?);
-    opened.notes.push(format!("{hint} traces that one"));
+    let mut opened = match ours {
+        Ok(ours) => Opened::from(ours),
+        Err(error) => bail!("{error}; {users} there: -c {first} traces it"),
+    };
+    let path = path.display();
+    let note = format!("{users} at {path}: -c {first} traces that one");
+    opened.notes.push(note);
     Ok(opened)
 }
 
