@@ -23,6 +23,8 @@ pub enum Shape {
     Word,
     /// A number that is shown so.
     Number(Format),
+    /// A character, by its number in Unicode.
+    Character,
     /// A number that may have a name.
     Enumeration {
         /// The names, each with its number extended to 64 bits.
@@ -90,8 +92,10 @@ pub enum FieldValue {
         /// What that is by the probed file's own count, if it is in that file.
         in_file: u64,
     },
-    /// A character.
+    /// A character of one byte.
     Char(u8),
+    /// A character of Unicode.
+    Character(char),
     /// True or false.
     Bool(bool),
     /// A string; it was cut when it is as long as it may be.
@@ -166,6 +170,10 @@ impl Shape {
                     Some((name, _)) => FieldValue::Named(name.to_string(), value),
                     None => FieldValue::Signed(value),
                 }
+            }
+            Shape::Character => {
+                let character = u32::try_from(word).ok().and_then(char::from_u32);
+                character.map_or(FieldValue::Unsigned(word), FieldValue::Character)
             }
             Shape::Float { bytes: 2 } => FieldValue::Float(half(word as u16)),
             Shape::Float { bytes: 4 } => FieldValue::Float(f32::from_bits(word as u32).into()),

@@ -401,6 +401,7 @@ impl Resolver<'_> {
             Some(Shape::Enumeration { values, .. }) => Shown::Enumeration {
                 names: values.clone(),
             },
+            Some(Shape::Character { bytes: 2.., .. }) => Shown::Character,
             Some(Shape::Float { bytes }) => Shown::Float {
                 bytes: *bytes as u8,
             },

@@ -144,6 +144,21 @@ const NAMES: [Case; 2] = [
     ),
 ];
 
+const CHARACTERS: Case = case(
+    "characters",
+    &[
+        ("a", "Character('ü')"),
+        ("b", "Character('😀')"),
+        ("b:char", "Character('😀')"),
+        ("b == '😀'", "true"),
+        ("b + 0", "128512"),
+        ("c", "Character('€')"),
+        // Half of one.
+        ("half", "55357"),
+        ("all[0]", "Character('Ā')"),
+    ],
+);
+
 /// Parameters of packs, those without names, and those that only some constructors have.
 const PARAMETERS: [Case; 5] = [
     case("method", &[("arg2", "98"), ("b", "99"), ("arg3", "99")]),
@@ -182,6 +197,7 @@ fn values_of_cxx_are_those_of_the_program() {
         cases.extend(RESULTS);
         cases.extend(WORDS);
         cases.extend(NAMES);
+        cases.push(CHARACTERS);
         cases.extend(PARAMETERS);
         check_all(&program, &cases);
     }
@@ -393,6 +409,11 @@ const HOLDERS: Case = case(
     ],
 );
 
+const LETTERS: Case = case(
+    "letters",
+    &[("a", "Character('q')"), ("b", "Character('😀')")],
+);
+
 /// What a closure has captured comes before its arguments.
 const CLOSURES: [Case; 2] = [
     case(
@@ -409,7 +430,7 @@ const CLOSURES: [Case; 2] = [
 fn values_of_rust_are_those_of_the_program() {
     let folder = Folder::new("kinds-rust");
     let [closure, in_closure] = CLOSURES;
-    let whole: &[Case] = &[SHAPES, HOLDERS, closure, in_closure];
+    let whole: &[Case] = &[SHAPES, HOLDERS, LETTERS, closure, in_closure];
     for (flags, cases) in [
         (["-g", "-Copt-level=0"], whole),
         (["-g", "-Copt-level=2"], &[HOLDERS]),

@@ -16,6 +16,9 @@ pub(crate) fn text(value: &FieldValue) -> String {
         FieldValue::Bits(number) => format!("{number:#b}"),
         FieldValue::Symbol { address, .. } => format!("{address:#x}"),
         FieldValue::Char(byte) => format!("'{}'", escaped(&[*byte][..])),
+        FieldValue::Character(character) => {
+            format!("'{}'", escaped(character.encode_utf8(&mut [0; 4])))
+        }
         FieldValue::Bool(value) => value.to_string(),
         FieldValue::Text { bytes, cut } => {
             let more = if *cut { "..." } else { "" };
@@ -129,6 +132,7 @@ impl Serialize for JsonValue<'_> {
             }
             FieldValue::Bits(number) => serializer.serialize_str(&format!("{number:#b}")),
             FieldValue::Char(byte) => serializer.serialize_char(char::from(*byte)),
+            FieldValue::Character(character) => serializer.serialize_char(*character),
             FieldValue::Bytes(bytes) => serializer.serialize_str(&hex(bytes)),
             FieldValue::Variant(name, value) => match (value.as_ref(), unnamed(value)) {
                 (FieldValue::Struct(members), _) if members.is_empty() => {
@@ -184,6 +188,27 @@ mod tests {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(1500), "1.500 us");
         assert_eq!(duration(2_000_000_000), "2.000 s");
+    }
+
+    #[test]
+    fn characters_of_unicode_are_shown_as_such() {
+        let shown = ['ü', '😀', '\n', '\u{202e}'].map(|one| {
+            let value = FieldValue::Character(one);
+            (
+                text(&value),
+                serde_json::to_value(JsonValue(&value)).unwrap(),
+            )
+        });
+        let expected = [
+            ("'ü'", "ü"),
+            ("'😀'", "😀"),
+            ("'\\n'", "\n"),
+            ("'\\u{202e}'", "\u{202e}"),
+        ];
+        assert_eq!(
+            shown,
+            expected.map(|(text, json)| (text.to_owned(), json.into()))
+        );
     }
 
     #[test]

@@ -192,8 +192,13 @@ impl Compiler<'_> {
             }
             _ => {
                 let value = self.resolver.scalar(expression)?.value;
+                let is_wide = matches!(
+                    thing.of.shape(),
+                    Some(types::Shape::Character { bytes: 2.., .. })
+                );
                 let shape = match field.format {
                     None | Some(Format::Name) => self.resolver.shape(&thing.of),
+                    Some(Format::Char) if is_wide => self.resolver.shape(&thing.of),
                     Some(format) => Shape::Number(format),
                 };
                 Ok(Shown::new(value, shape))

@@ -66,8 +66,9 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
         '"' => text(rest, at, '"').map(|(bytes, length)| (Token::Text(bytes), length)),
         '\'' => {
             let (bytes, length) = text(rest, at, '\'')?;
-            match bytes.as_slice() {
-                [byte] => Ok((Token::Number((*byte).into()), length)),
+            let mut characters = std::str::from_utf8(&bytes).unwrap_or("").chars();
+            match (characters.next(), characters.next()) {
+                (Some(one), None) => Ok((Token::Number(u32::from(one).into()), length)),
                 _ => Err(SpecError::new(
                     at..at + length,
                     "one character stands between single quotes; strings stand between double ones",

@@ -27,8 +27,10 @@ def write(path, number, expressions):
 
 def main():
     path = os.environ["NSPROBE_STOPS"]
-    # Libraries are not looked into, and their code is not wanted in the core.
-    for setting in ("confirm off", "width 0", "language c", "auto-solib-add off"):
+    # Libraries are not looked into, and their code is not wanted in the core. gdb fails at a
+    # character of Rust that is none.
+    settings = ["confirm off", "width 0", "language c", "auto-solib-add off"]
+    for setting in settings + ["print frame-arguments none"]:
         gdb.execute("set " + setting)
     gdb.execute("starti", to_string=True)
     left = {}

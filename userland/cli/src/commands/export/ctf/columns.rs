@@ -43,7 +43,9 @@ impl Column {
             Shape::Number(Format::Decimal { signed: false, .. }) => number(false, base(10)),
             Shape::Number(Format::Hex { .. }) => number(false, base(16)),
             Shape::Number(Format::Bits) => number(false, base(2)),
-            Shape::Number(Format::Char | Format::Bool) => number(false, base(10)),
+            Shape::Character | Shape::Number(Format::Char | Format::Bool) => {
+                number(false, base(10))
+            }
             Shape::Word | Shape::Number(_) => number(true, Type::signed(64)),
             Shape::Enumeration { .. } => (
                 Column::Named { signed: true },
@@ -143,6 +145,7 @@ fn number(value: &FieldValue) -> Option<u64> {
         FieldValue::Signed(number) | FieldValue::Named(_, number) => *number as u64,
         FieldValue::Symbol { address, .. } => *address,
         FieldValue::Char(byte) => (*byte).into(),
+        FieldValue::Character(character) => u32::from(*character).into(),
         FieldValue::Bool(value) => (*value).into(),
         _ => return None,
     })
