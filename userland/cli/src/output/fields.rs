@@ -102,6 +102,16 @@ pub(crate) struct Json<'a> {
     pub(crate) values: &'a [FieldValue],
 }
 
+impl<'a> Json<'a> {
+    /// Names of the strings of which there may be more.
+    pub(crate) fn truncated(&self) -> Vec<&'a str> {
+        let is_cut = |value: &FieldValue| matches!(value, FieldValue::Text { cut: true, .. });
+        let all = self.formats.iter().zip(self.values);
+        let cut = all.filter(|(_, value)| is_cut(value));
+        cut.map(|(field, _)| field.name.as_str()).collect()
+    }
+}
+
 impl Serialize for Json<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.values.len()))?;

@@ -36,6 +36,8 @@ struct HitLine<'a> {
     elapsed_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<fields::Json<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    truncated: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,6 +51,10 @@ struct HitLine<'a> {
 pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     let end = StackEnd::from_u8(view.hit.stack_end);
     let has_stack = end != Some(StackEnd::None);
+    let fields = fields::Json {
+        formats: view.formats,
+        values: view.values,
+    };
     line(
         out,
         &HitLine {
@@ -70,10 +76,8 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
             sequence: view.hit.sequence,
             r#return: view.is_return(),
             elapsed_ns: view.elapsed_ns,
-            fields: (!view.formats.is_empty()).then_some(fields::Json {
-                formats: view.formats,
-                values: view.values,
-            }),
+            truncated: fields.truncated(),
+            fields: (!view.formats.is_empty()).then_some(fields),
             stack: has_stack.then(|| FrameLine::all(view.frames)),
             may_lack_frames: may_lack_frames(view.frames),
             stack_end: has_stack.then(|| end_name(end)),

@@ -36,6 +36,8 @@ struct RowLine<'a> {
     of: &'static str,
     time_s: f64,
     key: &'a fields::Json<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    truncated: Vec<&'a str>,
     count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sum: Option<i64>,
@@ -74,6 +76,7 @@ pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
             of: view.of,
             time_s: view.at.as_secs_f64(),
             key: &view.key,
+            truncated: view.key.truncated(),
             count: row.count,
             sum: view.has_values.then_some(row.sum),
             least: of_total(row.least),

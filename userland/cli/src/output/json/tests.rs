@@ -8,6 +8,7 @@ use crate::names::Line;
 use crate::output::summary::{MissedCalls, ProbeSummary, Summary};
 use libnsprobe::common::record::{Frame, Hit, Lost, Method, StackEnd};
 use libnsprobe::Counters;
+use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::{FileOffset, FoundIn, NamesFrom, Source, SourceFrame};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -71,6 +72,33 @@ fn frames() -> [FrameView; 2] {
     })
 }
 
+/// Strings of at most 4 bytes: one that is there, and one of which there may be more.
+fn strings() -> ([FieldFormat; 2], [FieldValue; 2]) {
+    let formats = ["name", "path"].map(|name| FieldFormat::new(name, Shape::Text { most: 4 }));
+    let values = [(&b"abc"[..], false), (b"abcd", true)].map(|(bytes, cut)| FieldValue::Text {
+        bytes: bytes.to_vec(),
+        cut,
+    });
+    (formats, values)
+}
+
+fn a_row() -> Value {
+    let (formats, values) = strings();
+    let view = RowView {
+        of: "total",
+        at: Duration::from_secs(1),
+        key: crate::output::fields::Json {
+            formats: &formats,
+            values: &values,
+        },
+        row: &libnsprobe::TableRow::default(),
+        has_values: false,
+        scale: None,
+        frames: None,
+    };
+    parsed(|out| row(out, &view))
+}
+
 fn a_hit() -> Value {
     let mut record = Hit {
         time_ns: 2_500_000_000,
@@ -78,10 +106,11 @@ fn a_hit() -> Value {
         ..Hit::default()
     };
     record.comm[..4].copy_from_slice(b"a\xff\x1bb");
+    let (formats, values) = strings();
     let view = HitView {
         elapsed_ns: None,
-        formats: &[],
-        values: &[],
+        formats: &formats,
+        values: &values,
         hit: &record,
         start_ns: 2_000_000_000,
         label: "x:f",
@@ -142,10 +171,19 @@ fn a_hit_says_what_it_must() {
 }
 
 #[test]
+fn strings_of_which_there_may_be_more_are_named() {
+    for (value, strings) in [(a_hit(), "fields"), (a_row(), "key")] {
+        assert_eq!(value[strings]["path"], "abcd");
+        assert_eq!(value["truncated"], serde_json::json!(["path"]));
+    }
+}
+
+#[test]
 fn every_key_is_documented() {
     let lost_record = Lost::default();
     let mut found = BTreeSet::new();
     keys(&a_hit(), &mut found);
+    keys(&a_row(), &mut found);
     keys(&parsed(|out| lost(out, &lost_record, 0)), &mut found);
     keys(&a_summary(), &mut found);
     for key in found {

@@ -101,7 +101,8 @@ impl Column {
             })),
             Column::Text => values.push(owned(match value {
                 FieldValue::Absent => Vec::new(),
-                FieldValue::Text { bytes, .. } => bytes.clone(),
+                FieldValue::Text { bytes, cut: true } => [bytes, &b"..."[..]].concat(),
+                FieldValue::Text { bytes, cut: false } => bytes.clone(),
                 value => fields::text(value).into_bytes(),
             })),
             Column::Bytes => values.push(Value::List(match value {
