@@ -223,7 +223,14 @@ impl Scope for UsdtScope<'_> {
         let mut own = self.parameters()?.into_iter();
         match own.find(|argument| *argument.name == *name) {
             Some(argument) => Ok(argument),
-            None => self.plain.variable(name),
+            None => self.plain.variable(name).map_err(|why| match why.help {
+                None => why,
+                // What there is in functions without debug information.
+                Some(_) => ScopeError::new(format!(
+                    "there is no variable `{name}`: a static probe has its arguments, arg1 and so \
+                     on, and the globals of the symbol table"
+                )),
+            }),
         }
     }
 
@@ -238,7 +245,9 @@ impl Scope for UsdtScope<'_> {
     }
 
     fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
-        self.plain.locals()
+        Err(ScopeError::new(
+            "a static probe has arguments alone: `$params` stands for them",
+        ))
     }
 
     fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
@@ -283,6 +292,25 @@ mod tests {
 
     fn register(register: nsprobe_common::program::Register) -> Value {
         Value::Register(register)
+    }
+
+    #[test]
+    fn a_static_probe_has_its_arguments_alone() {
+        let scope = UsdtScope {
+            plain: Plain {
+                address: 0,
+                at_function: false,
+                changes_arguments: false,
+                binary: None,
+                why: "".into(),
+            },
+            arguments: Vec::new(),
+        };
+        let why = scope.locals().unwrap_err().to_string();
+        assert!(why.contains("arguments alone"), "{why}");
+        let unknown = scope.variable("x").unwrap_err();
+        assert!(unknown.message.contains("no variable `x`"), "{unknown:?}");
+        assert_eq!(unknown.help, None);
     }
 
     #[test]

@@ -132,6 +132,8 @@ const NAMES: [Case; 2] = [
             ("constant", "4711"),
             ("constant == 4711", "true"),
             ("real_constant", "3.5"),
+            ("`Typed<int>::count`", "94"),
+            ("Typed::count", "!Typed<char>::count"),
         ],
     ),
     case(

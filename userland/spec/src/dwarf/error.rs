@@ -44,7 +44,7 @@ pub enum Error {
         nearest: Vec<String>,
     },
     /// There are several things of that name.
-    #[error("there are several `{name}`: {}", .choices.join(", "))]
+    #[error("there are several `{name}`: {}; name one in backquotes", .choices.join(", "))]
     Ambiguous {
         /// The name.
         name: String,

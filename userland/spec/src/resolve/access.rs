@@ -4,7 +4,7 @@
 use super::bits::{bits_of, extended, of_pieces, shifted};
 use super::{cut, error, said, Of, Resolver, Result, Thing};
 use crate::scope::{Place, ScopeError};
-use crate::syntax::{CastType, Expression, Span};
+use crate::syntax::{CastType, Expression, Kind, Span};
 use crate::types::{Base, Member, Shape, Type, TypeId};
 use crate::value::BinaryOperator as Operator;
 use crate::Value;
@@ -73,6 +73,9 @@ impl Way {
 
 impl Resolver<'_> {
     pub(super) fn member(&self, of: &Expression, name: &str, span: &Span) -> Result<Thing> {
+        if let Some(variable) = self.of_package(of, name) {
+            return self.variable(&variable, span);
+        }
         let mut thing = self.thing(of)?;
         // `.` and `->` may both stand for both.
         for _ in 0..2 {
@@ -83,6 +86,16 @@ impl Resolver<'_> {
             }
         }
         self.member_of(thing, name, span)
+    }
+
+    /// The name of a variable of Go, which looks like a member of its package.
+    fn of_package(&self, of: &Expression, name: &str) -> Option<String> {
+        let Kind::Name(package) = &of.kind else {
+            return None;
+        };
+        let variable = format!("{package}.{name}");
+        let is_known = |name: &str| self.scope.variable(name).is_ok();
+        (!is_known(package) && is_known(&variable)).then_some(variable)
     }
 
     /// A member of a struct.

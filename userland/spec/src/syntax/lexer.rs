@@ -63,6 +63,12 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
                 )),
             }
         }
+        // A name that would be something else: `Box<int>::count`, `main.Count`.
+        '`' => {
+            let (name, length) = text(rest, at, '`')?;
+            let name = String::from_utf8_lossy(&name).into_owned();
+            Ok((Token::Name(name), length))
+        }
         '"' => text(rest, at, '"').map(|(bytes, length)| (Token::Text(bytes), length)),
         '\'' => {
             let (bytes, length) = text(rest, at, '\'')?;

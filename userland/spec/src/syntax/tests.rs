@@ -226,6 +226,7 @@ fn errors_point_at_the_place() {
         ("f.c:0", 0, "such a line"),
         ("f+0xzz", 0, "not a number"),
         ("f if 'ab'", 5, "one character"),
+        ("f(`Box<int>::count)", 2, "closing quote"),
         ("f if é§", 7, "means nothing"),
         ("f(a:sting)", 4, "did you mean string"),
         ("f(a:bytes)", 4, "how many"),

@@ -149,6 +149,8 @@ impl Scope for Nodes {
             global("turtles", TURTLES),
             global("echo", ECHO),
             global("crowd", CROWD),
+            global("main.Count", LONG),
+            global("Box<int>::count", LONG),
         ]);
         let found = all.find(|variable| &*variable.name == name);
         found.ok_or_else(|| ScopeError::new(format!("no {name}")))
@@ -434,6 +436,16 @@ fn a_return_has_what_was_on_the_stack_of_its_call() {
             FieldValue::Unsigned(5)
         ]
     );
+}
+
+#[test]
+fn names_that_would_be_something_else_are_variables() {
+    let fields = |spec: &str| compiled(spec).unwrap().entry.unwrap().steps;
+    let global = fields("f(global)");
+    for spec in ["f(main.Count)", "f(`main.Count`)", "f(`Box<int>::count`)"] {
+        assert_eq!(fields(spec), global, "{spec}");
+    }
+    assert!(compiled("f(main.Other)").is_err());
 }
 
 #[test]
