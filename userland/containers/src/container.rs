@@ -73,6 +73,8 @@ pub struct Container {
     pub state: State,
     /// The name of the container that it is within, behind those around that.
     pub inside: Option<String>,
+    /// The first process of that one.
+    pub outer: Option<u32>,
     /// Its processes as we number them, rising; not those of containers within.
     pub processes: Vec<u32>,
     /// What is not known of it, and why: for people.
@@ -232,6 +234,7 @@ impl Container {
             created: None,
             state: State::Stopped,
             inside: None,
+            outer: None,
             processes: Vec::new(),
             problems: Vec::new(),
         }

@@ -9,6 +9,7 @@
 //!   `pkg/cmd/container/create.go` (`nerdctl-ID.scope`)
 //! - CRI-O: `internal/config/cgmgr` (`crio-ID.scope`, `crio-conmon-ID.scope`)
 //! - Kubernetes: `pkg/kubelet/cm/cgroup_manager_linux.go`, `pod_container_manager_linux.go`
+//! - those of other forms: `TASK/TASK-NUMBER` (ECS), `buildkit/ID`, `garden/HANDLE`, `kata_ID`
 //! - lxc: `src/lxc/cgroups/cgfsng.c` (`lxc.payload.NAME`, `lxc.monitor.NAME`); before 4.0
 //!   `lxc/NAME`
 //! - systemd: `src/machine/machine-dbus.c` (`machine-NAME.scope`), `units/systemd-nspawn@.service`
@@ -18,6 +19,8 @@ use super::{Pod, Runtime};
 
 /// Digits of an id of a container engine.
 const ID_LENGTH: usize = 64;
+/// Digits of a task's id in ECS.
+const TASK_LENGTH: usize = 32;
 /// Fewest digits of an id where another word says whose it is.
 pub(super) const ID_LENGTH_MIN: usize = 12;
 
@@ -34,6 +37,17 @@ pub(super) struct Place {
     pub(super) pod: Option<Pod>,
     /// The user whose systemd made it, unless root.
     pub(super) user: Option<u32>,
+}
+
+impl Place {
+    /// The group that it was made in.
+    pub(super) fn parent<'a>(&self, path: &'a str) -> &'a str {
+        let own = path.get(..self.end).unwrap_or(path);
+        match own.rsplit_once('/') {
+            Some((parent, _)) if !parent.is_empty() => parent,
+            _ => "/",
+        }
+    }
 }
 
 /// The containers in a path, the outermost first. What only watches over a container
@@ -160,6 +174,9 @@ fn nameless(part: &str, before: &str) -> Option<(Runtime, String)> {
     {
         return is_id(id).then(|| (Runtime::Containerd, id.to_owned()));
     }
+    if is_of_other_engine(part, before) {
+        return Some((Runtime::Engine, part.to_owned()));
+    }
     let is_whole = part.len() == ID_LENGTH && is_hex(part);
     match (is_whole, before) {
         // A pod of podman's: its containers are below.
@@ -167,6 +184,22 @@ fn nameless(part: &str, before: &str) -> Option<(Runtime, String)> {
         (true, "docker") => Some((Runtime::Docker, part.to_owned())),
         (true, _) => Some((Runtime::Engine, part.to_owned())),
     }
+}
+
+/// Whether engines whose ids have other forms call a group so: ECS, BuildKit, Garden, Kata.
+fn is_of_other_engine(part: &str, before: &str) -> bool {
+    let is_word = |text: &str| {
+        let mut bytes = text.bytes();
+        text.len() >= ID_LENGTH_MIN
+            && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-'))
+    };
+    let task = |text: &str| text.len() == TASK_LENGTH && is_hex(text);
+    // TASK/TASK-NUMBER
+    let is_ecs = part.split_once('-').is_some_and(|(of, number)| {
+        task(of) && of == before && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    });
+    let is_kata = || part.strip_prefix("kata_").is_some_and(is_id);
+    is_ecs || is_kata() || matches!(before, "buildkit" | "garden") && is_word(part)
 }
 
 fn is_id(text: &str) -> bool {

@@ -42,6 +42,12 @@ pub(super) fn id_of(path: &str) -> Option<u64> {
         .map(|metadata| metadata.ino())
 }
 
+/// Who owns a group's directory.
+pub(super) fn owner(path: &str) -> Option<u32> {
+    let metadata = fs::metadata(directory(path)?).ok()?;
+    Some(metadata.uid())
+}
+
 /// Whether its processes are frozen (`cgroup.events`).
 pub(super) fn is_frozen(path: &str) -> bool {
     let events = directory(path).map(|directory| directory.join("cgroup.events"));

@@ -90,11 +90,18 @@ impl Containers {
         let begins = |one: &&Container| {
             is_prefix && one.id.as_deref().is_some_and(|id| id.starts_with(text))
         };
-        let mut found: Vec<&Container> = all().filter(exact).collect();
-        if found.is_empty() {
-            found = all().filter(begins).collect();
+        // What a user calls his own, or its control group, is a claim.
+        for is_roots in [true, false] {
+            let all = || all().filter(|one| one.user.is_none() == is_roots);
+            let mut found: Vec<&Container> = all().filter(exact).collect();
+            if found.is_empty() {
+                found = all().filter(begins).collect();
+            }
+            if !found.is_empty() {
+                return the_one(spec.whole, found);
+            }
         }
-        the_one(spec.whole, found)
+        Ok(None)
     }
 
     /// Whatever runs in a pid namespace.
@@ -184,12 +191,9 @@ impl Containers {
 
 /// The one of several that is meant.
 fn the_one<'a>(spec: &str, mut found: Vec<&'a Container>) -> Result<Option<&'a Container>> {
-    // One that does not run, or another user's, does not get in the way.
+    // One that does not run does not get in the way.
     if found.iter().any(|one| one.is_running()) {
         found.retain(|one| one.is_running());
-    }
-    if found.iter().any(|one| one.user.is_none()) {
-        found.retain(|one| one.user.is_none());
     }
     match found.as_slice() {
         [] => Ok(None),

@@ -136,13 +136,34 @@ impl<P: Processes> Join<'_, P> {
         };
         let agrees = match claim.start_time {
             Some(time) => details.start_time == time,
-            None => is_confirmed(known, task),
+            None => self.is_confirmed(known, task),
         };
         let may_be = known.user.is_none_or(|user| details.is_of(user));
         match agrees && may_be {
             true => Ok(pid),
             false => Err(Some(format!("{pid} is another process by now"))),
         }
+    }
+
+    /// The containers in the path of a control group, with the user who has made the outermost:
+    /// whoever owns a group makes others in it, of any name.
+    fn places(&self, path: &str) -> Vec<Place> {
+        let mut places = cgroup_path::places(path);
+        if let Some(place) = places.first_mut().filter(|place| place.user.is_none()) {
+            let owner = self.processes.owner(place.parent(path));
+            place.user = owner.filter(|user| *user != 0);
+        }
+        places
+    }
+
+    /// Whether the control group says that the process is the container's.
+    fn is_confirmed(&self, known: &Known, task: &Task) -> bool {
+        let is_called = |name: &str| name == known.id || known.names.iter().any(|n| n == name);
+        let cgroup = known.claim.cgroup.as_deref();
+        let is_in = cgroup.is_some_and(|path| path.len() > 1 && is_below(&task.cgroup, path));
+        let places = self.places(&task.cgroup);
+        let named = places.first().filter(|place| is_called(&place.name));
+        is_in || named.is_some_and(|place| may_be_in(known, place))
     }
 
     /// Puts each process into the group of its innermost container.
@@ -216,7 +237,7 @@ impl<P: Processes> Join<'_, P> {
         if let Some(at) = self.declared.get(path) {
             return Some(*at);
         }
-        let places = cgroup_path::places(path);
+        let places = self.places(path);
         // What is within a container was made there; the files of this machine know nothing
         // of it, whatever it is called.
         let [place] = places.as_slice() else {
@@ -356,18 +377,8 @@ fn may_declare(known: &Known, path: &str) -> bool {
     path.contains(&format!("/user@{user}.service/"))
 }
 
-/// Whether the control group says that the process is the container's.
-fn is_confirmed(known: &Known, task: &Task) -> bool {
-    let is_called = |name: &str| name == known.id || known.names.iter().any(|n| n == name);
-    let cgroup = known.claim.cgroup.as_deref();
-    let is_in = cgroup.is_some_and(|path| path.len() > 1 && is_below(&task.cgroup, path));
-    let places = cgroup_path::places(&task.cgroup);
-    let named = places.first().filter(|place| is_called(&place.name));
-    is_in || named.is_some_and(|place| may_be_in(known, place))
-}
-
 /// Whether the owner of a state file can have made a place: users make theirs, of any name,
-/// below what systemd gave to them.
+/// below what was given to them.
 fn may_be_in(known: &Known, place: &Place) -> bool {
     place.user == known.user || place.user.is_none()
 }

@@ -25,6 +25,8 @@ pub(super) const MINE: [(u32, u32); 2] = [(1000, 1), (100_000, 65_536)];
 pub(super) struct Machine {
     pub(super) tasks: Vec<(Task, Details)>,
     pub(super) frozen: Vec<String>,
+    /// Control groups that users own.
+    pub(super) owned: Vec<(String, u32)>,
 }
 
 impl Machine {
@@ -70,5 +72,10 @@ impl Processes for Machine {
 
     fn is_frozen(&self, path: &str) -> bool {
         self.frozen.iter().any(|frozen| frozen == path)
+    }
+
+    fn owner(&self, path: &str) -> Option<u32> {
+        let owned = self.owned.iter().find(|(owned, _)| owned == path);
+        Some(owned.map_or(0, |(_, user)| *user))
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The living processes, with what distinguishes containers.
 
+use super::cgroup_path;
 use crate::process::all_processes;
 use crate::{PidSpace, Process, Result};
 
@@ -53,6 +54,8 @@ pub(super) trait Processes {
     fn cgroup_id(&self, path: &str) -> Option<u64>;
     /// Whether the processes of a control group are frozen.
     fn is_frozen(&self, path: &str) -> bool;
+    /// Who owns a control group's directory, and makes groups in it.
+    fn owner(&self, path: &str) -> Option<u32>;
 }
 
 /// Those that `/proc` shows.
@@ -85,6 +88,10 @@ impl Processes for Living {
     fn is_frozen(&self, path: &str) -> bool {
         super::cgroups::is_frozen(path)
     }
+
+    fn owner(&self, path: &str) -> Option<u32> {
+        super::cgroups::owner(path)
+    }
 }
 
 impl Living {
@@ -99,22 +106,28 @@ impl Living {
     }
 }
 
-/// The path of version 2 in `/proc/PID/cgroup` (`cgroups(7)`), or if there is none, as on machines
-/// of version 1, the longest of the others.
+/// Of the paths in `/proc/PID/cgroup` (`cgroups(7)`) that in which a container is found, and of
+/// several the deepest; where there is none that of version 2, or if that says nothing, as on
+/// machines of version 1, the longest of the others.
 fn cgroup_of(text: &str) -> String {
-    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-    let second = text.lines().find(|line| line.starts_with("0::"));
-    // A group that was removed meanwhile has this behind it.
-    let second = second.and_then(path).unwrap_or_default();
-    let second = second
-        .strip_suffix(" (deleted)")
-        .unwrap_or(&second)
-        .to_owned();
-    if second.len() > 1 {
-        return second;
-    }
-    let others = text.lines().filter_map(path);
-    others.max_by_key(String::len).unwrap_or(second)
+    let line = |line: &str| {
+        let (version, rest) = line.split_once(':')?;
+        let path = rest.split_once(':')?.1;
+        // A group that was removed meanwhile has this behind it.
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        Some((version == "0", path.to_owned()))
+    };
+    let depth = |path: &str| {
+        let places = cgroup_path::places(path);
+        places.last().map_or(0, |place| place.end)
+    };
+    let all = text.lines().filter_map(line);
+    let rank = |(is_second, path): &(bool, String)| {
+        let says = *is_second && path.len() > 1;
+        (depth(path), says, path.len())
+    };
+    let best = all.max_by_key(rank);
+    best.map(|(_, path)| path).unwrap_or_default()
 }
 
 /// The users in a `uid_map` (`user_namespaces(7)`): inside, outside, how many.
@@ -137,7 +150,39 @@ mod tests {
         let first = "12:pids:/docker/1\n1:name=systemd:/docker/12\n0::/\n";
         assert_eq!(cgroup_of(first), "/docker/12");
         assert_eq!(cgroup_of("0::/\n"), "/");
+        assert_eq!(cgroup_of("3:cpu:/longer/than/it\n0::/a\n"), "/a");
         assert_eq!(cgroup_of(""), "");
+    }
+
+    #[test]
+    fn of_two_hierarchies_that_counts_which_has_a_container() {
+        let id = "6f05bbd9b8b6ccbd5c5b1c1c47e6bb6c2d27e0b3d9f0b8a5a2e6f0d1c3b4a596";
+        for (text, path) in [
+            (
+                "4:pids:/docker/ID\n0::/system.slice/docker.service\n",
+                "/docker/ID",
+            ),
+            (
+                "4:pids:/docker\n0::/system.slice/docker-ID.scope\n",
+                "/system.slice/docker-ID.scope",
+            ),
+            (
+                "4:pids:/docker/ID\n1:name=systemd:/docker/ID/init.scope\n0::/init.scope\n",
+                "/docker/ID/init.scope",
+            ),
+            ("4:pids:/docker/ID\n0::/docker/ID\n", "/docker/ID"),
+            // One within, which only one of them shows.
+            (
+                "4:pids:/docker/ID\n0::/docker/ID/lxc.payload.in\n",
+                "/docker/ID/lxc.payload.in",
+            ),
+        ] {
+            assert_eq!(
+                cgroup_of(&text.replace("ID", id)),
+                path.replace("ID", id),
+                "{text}"
+            );
+        }
     }
 
     #[test]

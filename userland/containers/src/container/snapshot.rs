@@ -5,7 +5,7 @@ use super::host::Host;
 use super::join::{self, is_below};
 use super::known::Findings;
 use super::processes::{Living, Processes};
-use super::{cgroups, Container, Pod, Runtime, State};
+use super::{cgroups, Container, Init, Pod, Runtime, State};
 use crate::{Error, PidSpace, Process, Result};
 use std::collections::HashMap;
 
@@ -75,16 +75,40 @@ impl Containers {
     }
 
     /// The container of a task, as the kernel reports it: the id of its control group (that of the
-    /// directory) and the id of its pid namespace; neither is ever reused.
+    /// directory; zero if it is not known) and the id of its pid namespace; neither is ever reused.
+    /// A namespace that containers share tells nothing without a group.
     pub fn of(&self, cgroup_id: u64, pid_namespace: u64) -> Option<&Container> {
         let by = |at: &usize| self.all.get(*at);
         let space = self.by_namespace.get(&pid_namespace).and_then(by);
         let Some(group) = self.by_cgroup.get(&cgroup_id).and_then(by) else {
-            return space;
+            return space.filter(|_| cgroup_id != 0 || self.sharers(pid_namespace).count() < 2);
         };
         // A namespace made within a container.
         let inner = space.filter(|space| space.runtime == Runtime::Bare);
         Some(inner.unwrap_or(group))
+    }
+
+    /// The control group of the container that a process is in, as far as its name shows that it is
+    /// one's.
+    pub fn group_of(process: &Process) -> Option<u64> {
+        let task = Living::task(process)?;
+        let place = super::cgroup_path::places(&task.cgroup).pop()?;
+        cgroups::id_of(task.cgroup.get(..place.end)?)
+    }
+
+    /// The containers that run with their first process in a pid namespace.
+    pub fn sharers(&self, pid_namespace: u64) -> impl Iterator<Item = &Container> {
+        self.iter().filter(move |one| {
+            let is_there = |init: &Init| init.pid_namespace.id == pid_namespace;
+            one.is_running() && one.init.as_ref().is_some_and(is_there)
+        })
+    }
+
+    /// The container that another one is within.
+    pub fn around(&self, inner: &Container) -> Option<&Container> {
+        let outer = inner.outer?;
+        self.iter()
+            .find(|one| one.init.is_some_and(|init| init.pid == outer))
     }
 
     /// The container of a process that lives; it looks again when it is in one that is not

@@ -63,6 +63,38 @@ fn engines_name_their_groups_by_ids() {
 }
 
 #[test]
+fn ids_have_other_forms_too() {
+    let task = "0123456789abcdef0123456789abcdef";
+    for (path, name) in [
+        (
+            format!("/ecs/{task}/{task}-3822082590"),
+            format!("{task}-3822082590"),
+        ),
+        (
+            "/system.slice/docker.service/buildkit/n5x0sk2lyh6m3f4yzpjvxfq4t".to_owned(),
+            "n5x0sk2lyh6m3f4yzpjvxfq4t".to_owned(),
+        ),
+        (
+            "/system.slice/garden.service/garden/8b0ad8a9-54f7-4aa0-5b0c-9a2f".to_owned(),
+            "8b0ad8a9-54f7-4aa0-5b0c-9a2f".to_owned(),
+        ),
+        (format!("/kubepods/podUID/kata_{ID}"), format!("kata_{ID}")),
+    ] {
+        let (runtime, found, _) = one(&path, "");
+        assert_eq!((runtime, found), (Runtime::Engine, name), "{path}");
+    }
+    for path in [
+        format!("/ecs/{task}"),
+        format!("/other/{task}-7"),
+        format!("/{task}/{task}-x"),
+        "/buildkit/short".to_owned(),
+        "/kata_overhead".to_owned(),
+    ] {
+        assert_eq!(told(&path), [], "{path}");
+    }
+}
+
+#[test]
 fn pods_are_told_by_their_groups() {
     let pod = Some(UID.to_owned());
     let slices = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod";

@@ -255,3 +255,25 @@ fn what_a_parent_is_called_and_its_arguments_name_no_container() {
         assert_eq!(found.aliases, [""; 0]);
     }
 }
+
+/// A user calls his own as root's is called, or as its id begins.
+#[test]
+fn what_a_user_calls_his_own_is_never_meant_for_root_s() {
+    let mut machine = Machine::default();
+    let given = "/user.slice/user-1000.slice/user@1000.service";
+    let podman = format!("/machine.slice/libpod-{WEB}.scope");
+    machine.add(&podman, 10, &[10, 1]);
+    for (pid, name) in [(30, "crun-deadbeef0000"), (31, "crun-web"), (32, "crun-db")] {
+        let task = machine.add(&format!("{given}/{name}.scope"), pid, &[pid, 1]);
+        task.users = MINE.to_vec();
+    }
+    let all = [
+        known(Runtime::Podman, WEB, "web"),
+        known(Runtime::Podman, OTHER, "db"),
+    ];
+    let containers = of(&machine, all.to_vec());
+    // The last does not run.
+    for (text, id) in [("web", WEB), ("deadbeef0000", WEB), ("db", OTHER)] {
+        assert_eq!(told(&containers, text).unwrap(), id, "{text}");
+    }
+}

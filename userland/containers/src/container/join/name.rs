@@ -2,7 +2,6 @@
 //! What the containers that were found are called, and what they are within.
 
 use super::{is_below, Group, Join, Key};
-use crate::container::cgroup_path;
 use crate::container::processes::Processes;
 use crate::container::{bare_name, Cgroup, Container, Init, Runtime, State};
 use crate::Error;
@@ -42,7 +41,7 @@ impl<P: Processes> Join<'_, P> {
             Some(known) => Container::known(known),
             None => Container::nameless(),
         };
-        let places = key.path().map(cgroup_path::places).unwrap_or_default();
+        let places = key.path().map(|path| self.places(path)).unwrap_or_default();
         let is_unknown = container.name.is_empty() || container.runtime == Runtime::Engine;
         if let Some(place) = places.last() {
             container.called_by(place, is_unknown);
@@ -82,6 +81,7 @@ impl<P: Processes> Join<'_, P> {
         let outer: Vec<Option<usize>> =
             (0..all.len()).map(|at| self.outer_of(groups, at)).collect();
         let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
+        let inits: Vec<Option<u32>> = groups.iter().map(|(_, group)| group.init).collect();
         let around = |at: usize| outer.get(at).copied().flatten();
         for (at, container) in all.iter_mut().enumerate() {
             // Parents of parents end, also where processes come and go meanwhile.
@@ -90,6 +90,7 @@ impl<P: Processes> Join<'_, P> {
                 .filter_map(|at| names.get(at).map(String::as_str))
                 .collect();
             path.reverse();
+            container.outer = around(at).and_then(|outer| inits.get(outer).copied().flatten());
             container.inside = Some(path.join("/")).filter(|path| !path.is_empty());
         }
     }

@@ -157,6 +157,62 @@ fn a_container_within_is_told_from_the_one_around() {
 }
 
 #[test]
+fn a_namespace_within_is_a_part_of_what_is_around() {
+    let mut machine = Machine::default();
+    machine.add(&podman(WEB), 10, &[10, 1]);
+    machine.add(&podman(WEB), 20, &[20, 5, 1]);
+    machine.add(&podman(WEB), 30, &[30, 6, 2, 1]).parent = 20;
+    // Beside it, one that is nobody's.
+    machine.add("/user.slice", 40, &[40, 1]);
+    let findings = Findings {
+        known: vec![known(Runtime::Podman, WEB, "web", pid(10, None))],
+        ..Findings::default()
+    };
+    let mut containers = Containers::default();
+    containers.update(&machine, findings, space(OURS)).unwrap();
+    for id in [20, 30] {
+        let inner = containers.of(0, id).unwrap();
+        assert_eq!(inner.runtime, Runtime::Bare);
+        assert_eq!(containers.around(inner).unwrap().name, "web", "{id}");
+    }
+    let lone = containers.of(0, 40).unwrap();
+    assert!(containers.around(lone).is_none());
+}
+
+/// A service that may make control groups calls them what it likes.
+#[test]
+fn a_group_in_what_a_user_owns_is_his() {
+    let mut machine = Machine::default();
+    let given = "/system.slice/bots.service";
+    machine.owned.push((given.to_owned(), 1000));
+    machine
+        .add(&format!("{given}/{WEB}"), OURS, &[10])
+        .effective_uid = 1000;
+    machine
+        .add(&format!("{given}/docker-{DATABASE}.scope"), OURS, &[11])
+        .effective_uid = 1000;
+    // Root's, of any parent.
+    let other = WEB.replace("dead", "beef");
+    machine.add(&format!("/batch/{other}"), 12, &[12, 1]);
+    let states = [
+        known(Runtime::Docker, DATABASE, "db", Claim::default()),
+        known(Runtime::Docker, DATABASE, "old", pid(11, None)),
+        known(Runtime::Docker, &other, "batch", pid(12, None)),
+    ];
+    let all = join_of(&machine, &states);
+    let of = |pid: u32| all.iter().find(|one| one.processes == [pid]).unwrap();
+    assert_eq!(
+        (of(10).name.as_str(), of(10).user),
+        ("deadbeef0000", Some(1000))
+    );
+    assert_eq!(
+        (of(11).name.as_str(), of(11).user),
+        ("deadbeef0000", Some(1000))
+    );
+    assert_eq!((of(12).name.as_str(), of(12).user), ("batch", None));
+}
+
+#[test]
 fn one_that_was_made_within_is_told_by_its_parent_too() {
     // Its podman sees the whole tree of control groups, so its group is not below.
     let mut machine = Machine::default();
@@ -200,6 +256,10 @@ fn containers_that_share_a_namespace_are_told_by_their_groups() {
     }
     // A task of that namespace in a group that nobody knows is of whose it is.
     assert_eq!(containers.of(7, 10).unwrap().name, "cart");
+    // In one that is not known it may be of each.
+    assert!(containers.of(0, 10).is_none());
+    let sharers: Vec<&str> = containers.sharers(10).map(|one| &*one.name).collect();
+    assert_eq!(sharers, ["cart", "basket"]);
     let group = podman(DATABASE).len() as u64;
     assert_eq!(containers.of(group, 10).unwrap().name, "basket");
     assert!(containers.of(7, OURS.into()).is_none());
