@@ -149,7 +149,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     );
     let style = Style::of(plan);
     let containers = match style.by_container {
-        true => Some(HitNames::start()?),
+        true => Some(HitNames::start()?.within(&target)?),
         false => None,
     };
     let mut counting = Counting {

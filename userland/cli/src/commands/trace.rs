@@ -38,7 +38,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let compile = compile_options(plan, &search, &parser);
     let planned = run::plan(&target, options, &compile)?;
     let wanted = attach_options(plan, compile);
-    let containers = HitNames::start()?;
+    let containers = HitNames::start()?.within(&target)?;
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
     let mut run = Run::begin(wanted, &target, planned, record)?;
     // Without stacks nothing more is needed of the files.

@@ -162,7 +162,7 @@ impl Lookup for LiveOf<'_> {
 
     fn container(&mut self, hit: &Hit) -> Option<String> {
         let names = self.live.containers.as_mut()?;
-        names.name(hit.pidns_id)
+        names.of_hit(hit.pid, hit.pidns_id)
     }
 }
 

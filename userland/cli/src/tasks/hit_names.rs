@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of the containers that hits come from, while a trace runs.
 
-use super::{Key, LivePlaces, Namer};
+use super::live::is_container;
+use super::{Found, Key, LivePlaces, Namer};
+use crate::attach::target::Target;
 use libnsprobe::Session;
-use nsprobe_containers::{PidSpace, Process};
+use nsprobe_containers::container::Scope;
+use nsprobe_containers::{Containers, PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
-/// Knows containers by the ids of their pid namespaces. Those that start later are looked for
-/// by a thread of their own: their first hits may be printed before there is a name.
+/// How long it is believed that a process is in a control group.
+const GROUP_AGE: Duration = Duration::from_secs(1);
+/// Most processes of which that is kept.
+const GROUPS_MAX: usize = 1 << 14;
+
+/// Knows containers by the ids of their pid namespaces, and those that share one by the control
+/// groups of their processes. Those that start later are looked for by a thread of their own: their
+/// first hits may be printed before there is a name.
 pub(crate) struct HitNames {
     /// Our own pid namespace, which is no container's.
     own: u64,
-    names: HashMap<u64, String>,
+    /// By control group, zero where that does not matter, and pid namespace.
+    names: HashMap<(u64, u64), String>,
+    /// What namespaces are called that containers share.
+    shared: HashMap<u64, String>,
+    groups: HashMap<u32, (Instant, Option<u64>)>,
     namer: Namer,
 }
 
@@ -20,20 +34,36 @@ impl HitNames {
     pub(crate) fn start() -> anyhow::Result<HitNames> {
         let mut places = LivePlaces::default();
         places.refresh()?;
+        let names = places.namespaces().into_iter();
+        let names = names.map(|(id, name)| ((0, id), name));
         Ok(HitNames {
             own: Process::open(std::process::id())?.pid_namespace()?.id,
-            names: places.namespaces(),
+            names: names.chain(places.groups()).collect(),
+            shared: places.shared(),
+            groups: HashMap::new(),
             namer: Namer::start()?,
         })
     }
 
+    /// Of hits in a container alone: where it shares its pid namespace, those are its own.
+    pub(crate) fn within(mut self, target: &Target) -> anyhow::Result<HitNames> {
+        if let Target::Container(running) = target {
+            if is_container(&running.container) && matches!(running.scope()?, Scope::Cgroup(_)) {
+                let id = running.pid_namespace()?.id;
+                self.names.insert((0, id), running.name().to_owned());
+            }
+        }
+        Ok(self)
+    }
+
     /// Names for the containers of pid namespaces: each has a name of its own.
     pub(crate) fn names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
-        let mut name = |id: u64| match self.name(id) {
-            Some(name) => name,
+        let mut name = |id: u64| match (self.name(id), self.shared.get(&id)) {
+            (Some(name), _) => name,
             // Also of containers that share it, as with --pid=host.
-            None if id == self.own => "(host)".to_owned(),
-            None => format!("(pid namespace {id})"),
+            _ if id == self.own => "(host)".to_owned(),
+            (None, Some(shared)) => shared.clone(),
+            (None, None) => format!("(pid namespace {id})"),
         };
         distinct(ids.iter().map(|id| (*id, name(*id))).collect())
     }
@@ -41,27 +71,69 @@ impl HitNames {
     /// As `names`, but waits for look-ups in progress: nothing is found later.
     pub(crate) fn all_names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         self.names(ids);
-        let found = self.namer.finish().into_iter();
-        self.names
-            .extend(found.map(|found| (found.key.pid_namespace.id, found.known.name)));
+        let found = self.namer.finish();
+        self.take(found);
         self.names(ids)
     }
 
-    /// The name of the container of a pid namespace's id. Not escaped.
-    pub(crate) fn name(&mut self, id: u64) -> Option<String> {
-        if id == self.own || id == 0 {
-            return None;
+    /// The name of the container of a hit, by its process and by the id of its pid namespace. Not
+    /// escaped.
+    pub(crate) fn of_hit(&mut self, pid: u32, id: u64) -> Option<String> {
+        let name = self.name(id);
+        name.or_else(|| {
+            let group = self.group_of(pid)?;
+            self.look_up(group, id)
+        })
+    }
+
+    /// The name of the container of a pid namespace's id.
+    fn name(&mut self, id: u64) -> Option<String> {
+        let known = self.names.get(&(0, id)).cloned();
+        match known {
+            None if id != self.own && id != 0 => self.look_up(0, id),
+            known => known,
         }
-        if !self.names.contains_key(&id) {
+    }
+
+    fn look_up(&mut self, cgroup: u64, id: u64) -> Option<String> {
+        if !self.names.contains_key(&(cgroup, id)) {
             self.namer.want(Key {
-                cgroup: 0,
+                cgroup,
                 pid_namespace: PidSpace { id, inum: 0 },
             });
-            let found = self.namer.found().into_iter();
-            let found = found.map(|found| (found.key.pid_namespace.id, found.known.name));
-            self.names.extend(found);
+            let found = self.namer.found();
+            self.take(found);
         }
-        self.names.get(&id).cloned()
+        self.names.get(&(cgroup, id)).cloned()
+    }
+
+    fn take(&mut self, found: Vec<Found>) {
+        let names = found.into_iter().map(|found| {
+            let Key {
+                cgroup,
+                pid_namespace,
+            } = found.key;
+            ((cgroup, pid_namespace.id), found.known.name)
+        });
+        self.names.extend(names);
+    }
+
+    /// The control group of the container that a process is in.
+    fn group_of(&mut self, pid: u32) -> Option<u64> {
+        let now = Instant::now();
+        if self.groups.len() >= GROUPS_MAX {
+            self.groups.clear();
+        }
+        let kept = self.groups.get(&pid);
+        if let Some((_, group)) = kept.filter(|(read, _)| now < *read + GROUP_AGE) {
+            return *group;
+        }
+        let group = Process::open(pid).ok();
+        let group = group.and_then(|process| Containers::group_of(&process));
+        // One that has ended was where it was last.
+        let group = group.or_else(|| self.groups.get(&pid).and_then(|(_, group)| *group));
+        self.groups.insert(pid, (now, group));
+        group
     }
 }
 
@@ -107,6 +179,35 @@ fn distinct(mut names: BTreeMap<u64, String>) -> BTreeMap<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containers_of_one_namespace_are_told_by_the_groups_of_processes() {
+        let group = |group| (Instant::now() + Duration::from_secs(60), Some(group));
+        let name = |name: &str| name.to_owned();
+        let mut names = HitNames {
+            own: 1,
+            names: HashMap::from([
+                ((0, 78), name("web")),
+                ((5, 77), name("ts")),
+                ((6, 77), name("tt")),
+                ((6, 1), name("host's")),
+            ]),
+            shared: HashMap::from([(77, name("ts or tt (one pid namespace)"))]),
+            groups: HashMap::from([(10, group(5)), (11, group(6)), (12, group(7))]),
+            namer: Namer::start().expect("a thread"),
+        };
+        let mut of = |pid, id| names.of_hit(pid, id);
+        assert_eq!(of(10, 77).as_deref(), Some("ts"));
+        assert_eq!(of(11, 77).as_deref(), Some("tt"));
+        assert_eq!(of(12, 77), None);
+        assert_eq!(of(11, 78).as_deref(), Some("web"));
+        assert_eq!(of(11, 1).as_deref(), Some("host's"));
+        let table = names.names(&BTreeSet::from([1, 77, 78, 79]));
+        let table: Vec<&str> = table.values().map(String::as_str).collect();
+        let own = "(host)";
+        let shared = "ts or tt (one pid namespace)";
+        assert_eq!(table, [own, shared, "web", "(pid namespace 79)"]);
+    }
 
     #[test]
     fn containers_of_one_name_are_not_one() {
