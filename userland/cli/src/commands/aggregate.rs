@@ -23,12 +23,13 @@ use crate::output::tables::{Style, TablePrinter};
 use crate::tasks::{full_notes, HitNames};
 use exits::ExitRows;
 use finished::Finished;
-use libnsprobe::common::record::Record;
+use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
+use nsprobe_symbolize::counted;
 use nsprobe_worker::Limits;
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -350,6 +351,9 @@ impl Counting {
         if let Some(note) = summary.samples_note(plan.options.samples_hz) {
             plan.options.note(&note);
         }
+        if let Some(note) = deep_note(plan.what, &rows) {
+            plan.options.note(&note);
+        }
         for note in full_notes(&run.session, rows.turned_away_of)? {
             plan.options.note(&note);
         }
@@ -391,6 +395,21 @@ impl Counting {
         let profile = self.printer.profile(&mut names, &rows.rows, &about);
         picture.write(&profile, plan.options.quiet)
     }
+}
+
+/// What is said of stacks that have more frames than any stack can.
+fn deep_note(what: Aggregate, rows: &Rows) -> Option<String> {
+    let Aggregate::Stacks { max_frames, .. } = what else {
+        return None;
+    };
+    let is_deep = |row: &&TableRow| row.stack_end == StackEnd::Limit as u8;
+    let deep: u64 = rows.rows.iter().filter(is_deep).map(|row| row.count).sum();
+    (deep > 0).then(|| {
+        format!(
+            "{} had more than {max_frames} frames: the outer ones are missing ([truncated])",
+            counted(deep, "stack")
+        )
+    })
 }
 
 /// The probes whose hits are counted: not those that only begin calls.

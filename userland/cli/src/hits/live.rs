@@ -11,6 +11,7 @@ use libnsprobe::common::record::{
     CodeMapping, Details, Frame, Frames, Hit, Method, Record, StackCopy, Unmapped,
 };
 use libnsprobe::{Batch, Session, Stacks};
+use nsprobe_symbolize::demangle::demangle;
 use nsprobe_symbolize::{KernelSymbol, KernelSymbols, SourceFrame};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -122,7 +123,7 @@ fn in_kernel(symbol: &KernelSymbol, address: u64) -> Named {
     let file = symbol.module.as_deref().unwrap_or("kernel");
     Named {
         functions: vec![SourceFrame {
-            function: symbol.name.clone(),
+            function: demangle(&symbol.name),
             function_offset: Some(address.wrapping_sub(symbol.address)),
             file: None,
             line: None,

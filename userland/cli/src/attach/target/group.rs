@@ -129,11 +129,12 @@ fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<V
     let mut containers = Containers::take()?;
     let (mut members, shared): (Vec<_>, Vec<_>) =
         fitting(&containers, fits).into_iter().partition(is_apart);
-    if !shared.is_empty() {
-        let names: Vec<&str> = shared.iter().map(Running::name).collect();
-        eprintln!("nsprobe: {}", escaped(&left_out(&names)));
-    }
     if members.is_empty() {
+        // With members, those that come are said with them.
+        if !shared.is_empty() {
+            let names: Vec<&str> = shared.iter().map(Running::name).collect();
+            eprintln!("nsprobe: {}", escaped(&left_out(&names)));
+        }
         eprintln!(
             "nsprobe: no container {} runs: waiting for one",
             escaped(&pattern)
