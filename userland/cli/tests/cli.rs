@@ -186,6 +186,14 @@ fn names_that_are_not_there_are_answered_with_similar_ones() {
     refuses(&["list", &near], 1, &["no file", "nsprobe"]);
     let spec = format!("{PROGRAM}:mainn");
     refuses(&["trace", &spec], 1, &["no function mainn in", "main"]);
+    let spec = format!("{PROGRAM}:main");
+    let key = ["count", &spec, "--by", "contaner"];
+    let points = "\n    contaner\n    ^^^^^^^^";
+    refuses(
+        &key,
+        2,
+        &["did you mean container?", "keys are func", points],
+    );
     refuses(&["trace", "no-such-program:main"], 1, &["no-such-program"]);
     let command = ["trace", "sh:main", "--", "no-such-program"];
     refuses(&command, 1, &["no command `no-such-program`"]);

@@ -131,7 +131,7 @@ fn unknown_flags_and_reserved_fields_are_refused() {
         if flag > abi::SETUP_OVERWRITE {
             assert_eq!(changed(&none, abi::SETUP, &setup, 4, flag), libc::EINVAL);
         }
-        if flag > abi::FILTER_CHILDREN {
+        if flag > abi::FILTER_NOT_PROGRAM {
             assert_eq!(changed(&none, abi::FILTER, &filter, 4, flag), libc::EINVAL);
         }
         let some = &prepared.session;

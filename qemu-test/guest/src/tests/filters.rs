@@ -442,6 +442,13 @@ fn wrong_filters_change_nothing() {
         (cgroup(0, gone_fd.as_raw_fd()), libc::ENOENT),
         (cgroup(0, null.as_raw_fd()), libc::EBADF),
         (cgroup(0, -1), libc::EBADF),
+        (
+            Filter {
+                program_fd: -1,
+                ..filter(abi::FILTER_NOT_PROGRAM)
+            },
+            libc::EBADF,
+        ),
         (cgroup(1, 1), libc::EINVAL),
         (comm(b"sixteen-bytes-16"), libc::EINVAL),
         (comm(b"a\0b"), libc::EINVAL),

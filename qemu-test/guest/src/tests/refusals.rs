@@ -180,12 +180,31 @@ fn a_user_is_told_what_is_missing() {
     as_user.args(["trace", &(path("exit_soon") + ":short_work")]);
     crate::sys::as_user(&mut as_user, 65534);
     let got = output(&mut as_user);
+    for words in [
+        &["trace", "-c", "web", "libc.so.6:open"][..],
+        &["leak", "-p", "1"],
+    ] {
+        let mut as_user = std::process::Command::new(&program);
+        crate::sys::as_user(as_user.args(words), 65534);
+        let got = output(&mut as_user);
+        got.refused(&["this process lacks CAP_PERFMON and CAP_SYS_PTRACE"]);
+    }
     let _ = fs::remove_file(&program);
     let got = got.refused(&[
         "/dev/nsprobe cannot be opened (EACCES",
         "CAP_PERFMON and CAP_SYS_PTRACE (or CAP_SYS_ADMIN)",
         "run nsprobe as root",
     ]);
+    assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
+    let of_kernel = command::run(&["trace", "-p", "2", "libc.so.6:open"]);
+    of_kernel.refused(&["process 2 runs no code of a program"]);
+    let own = std::process::id().to_string();
+    let got = command::run(&["count", "-p", &own, "libc.so.6:open", "-t", "0.1s"]);
+    assert!(got.stderr.contains("libc.so.6 mapped now"), "{got:#?}");
+    let words = "count libc.so.6:exit -- true";
+    let full = format!("{} {words} >/dev/full", command::FILE);
+    let got = output(std::process::Command::new("sh").args(["-c", &full]));
+    let got = got.refused(&["  FUNC", "cannot write to standard output: No space left"]);
     assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
     // perf's limit is ours.
     const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";

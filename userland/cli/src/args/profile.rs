@@ -14,6 +14,9 @@ use nsprobe_profile::Format;
 use nsprobe_spec::Compiled;
 use std::path::{Path, PathBuf};
 
+/// Rows of the table: stacks with kernel frames are many.
+const ROWS: &str = "16384";
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  nsprobe profile -c web -t 10 -o web.svg",
@@ -22,7 +25,8 @@ use std::path::{Path, PathBuf};
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
                   nsprobe profile -c web -t 10 -o web.svg",
-    mut_arg("output", of_profile)
+    mut_arg("output", of_profile),
+    mut_arg("rows", |rows| rows.default_value(ROWS))
 )]
 pub(super) struct ProfileArguments {
     /// Samples a second on each CPU

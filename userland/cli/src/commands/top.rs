@@ -19,6 +19,7 @@ use interval::{Interval, Meter, Wanted};
 use libnsprobe::Reader;
 use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, SysconfVar};
+use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{Limits, Tasks};
 use rows::Choice;
 use screen::{KeyOutcome, Screen};
@@ -52,6 +53,9 @@ pub(crate) fn run(plan: &TopPlan) -> anyhow::Result<ExitCode> {
         true => interactive(plan, &mut view, &signals, choice)?,
         false => printed(plan, &mut view, &signals, &choice)?,
     }
+    if let Some(name) = view.scope.ended() {
+        eprintln!("nsprobe: container {} has ended", escaped(name));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,6 +86,9 @@ fn printed(
         }
         out.flush()?;
         count += 1;
+        if view.scope.ended().is_some() {
+            return Ok(());
+        }
     }
     Ok(())
 }
@@ -120,7 +127,8 @@ fn interactive(
                 terminal.draw(&mut screen)?;
                 count += 1;
             }
-            if plan.count.is_some_and(|most| count >= most) {
+            let is_enough = plan.count.is_some_and(|most| count >= most);
+            if is_enough || view.scope.ended().is_some() {
                 return Ok(());
             }
         }

@@ -3,7 +3,7 @@
 
 use super::{Place, Places};
 use crate::args::TargetSpec;
-use nsprobe_containers::{PidSpace, Running, Scope as TargetScope};
+use nsprobe_containers::{PidSpace, Running, Runtime, Scope as TargetScope};
 use nsprobe_tasks::Task;
 use std::collections::HashSet;
 use std::fs;
@@ -19,6 +19,8 @@ const CGROUPS_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     container: Option<Wanted>,
+    /// The container with whose end its tasks end.
+    running: Option<Running>,
 }
 
 /// A container, identified by the data of tasks.
@@ -53,9 +55,18 @@ impl Scope {
             }
             TargetScope::Processes => wanted.processes.extend(found.processes()?),
         }
+        // The processes of a control group may end in any order.
+        let ends = found.container.runtime != Runtime::Cgroup;
         Ok(Scope {
             container: Some(wanted),
+            running: ends.then_some(found),
         })
+    }
+
+    /// The name of the container, once it has ended.
+    pub(crate) fn ended(&self) -> Option<&str> {
+        let running = self.running.as_ref()?;
+        (!running.init.still_same()).then(|| running.name())
     }
 
     /// Whether a task is one of them.

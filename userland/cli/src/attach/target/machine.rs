@@ -2,7 +2,7 @@
 //! What a binary stands for when all processes are traced: the file that we see, and for a bare
 //! name each file of that name that any process has mapped.
 
-use super::view::{path_of, Opened};
+use super::view::{open_somewhere, path_of, Opened};
 use crate::attach::mapped::{Mapped, FILES_MAX};
 use anyhow::bail;
 use nsprobe_containers::{
@@ -10,7 +10,7 @@ use nsprobe_containers::{
 };
 use nsprobe_symbolize::counted;
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Most files that a name stands for; of each container at most [`FILES_MAX`].
@@ -36,7 +36,7 @@ pub(super) fn by_name(
     if let Ok(ours) = &ours {
         ids.insert(mapped.id_of(ours)?);
     }
-    let has_name = |mapping: &Mapping| mapping.path.file_name() == Some(OsStr::new(name));
+    let has_name = |mapping: &Mapping| is_called(&mapping.path, name);
     let (mut containers, mut is_cut) = (0, false);
     for (container, pids) in processes()? {
         let files = mapped.files(&pids, has_name);
@@ -50,7 +50,18 @@ pub(super) fn by_name(
             }
         }
     }
-    if all.files.is_empty() {
+    if containers == 0 {
+        // A program may be mapped by the name that a link leads to.
+        let theirs = |process: &Process| open_somewhere(process, name);
+        if let Some((users, first)) = users(theirs, ours.as_ref().ok(), mapped) {
+            let hint = format!("{users} called {name}: -c {first} traces it");
+            match &ours {
+                Ok(_) => all.notes.push(hint),
+                Err(error) => bail!("{error:#}; {hint}"),
+            }
+        }
+    }
+    if all.files.is_empty() && ours.is_err() {
         return ours
             .map(Opened::from)
             .map_err(|error| error.context(format!("no process has a file {name} mapped")));
@@ -69,6 +80,16 @@ pub(super) fn by_name(
     Ok(all)
 }
 
+/// Whether a file is called so, or as a version of that library: links lead to those.
+fn is_called(path: &Path, name: &str) -> bool {
+    let file_name = path.file_name().unwrap_or_default().as_bytes();
+    match file_name.strip_prefix(name.as_bytes()) {
+        Some(b"") => true,
+        Some(version) => name.contains(".so") && version.starts_with(b"."),
+        None => false,
+    }
+}
+
 fn stands_for(name: &str, files: usize, containers: usize) -> String {
     let containers = match containers {
         0 => String::new(),
@@ -81,20 +102,9 @@ fn stands_for(name: &str, files: usize, containers: usize) -> String {
 /// The file that we see at a path; a note when containers run another that they see there.
 pub(super) fn by_path(path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
     let ours = open_here(path);
-    let users = match mapped.is_by_module() {
-        true => users(path, ours.as_ref().ok(), mapped).unwrap_or_default(),
-        false => Vec::new(),
-    };
-    let Some(first) = users.first() else {
+    let theirs = |process: &Process| open_in(process, path).ok();
+    let Some((users, first)) = users(theirs, ours.as_ref().ok(), mapped) else {
         return Ok(Opened::from(ours?));
-    };
-    let mut names = users.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
-    if let more @ 1.. = users.len().saturating_sub(NAMED_MAX) {
-        names.push(format!("{more} more"));
-    }
-    let users = match users.len() {
-        1 => format!("container {first} runs a file of its own"),
-        _ => format!("containers {} run files of their own", names.join(", ")),
     };
     let mut opened = match ours {
         Ok(ours) => Opened::from(ours),
@@ -106,20 +116,29 @@ pub(super) fn by_path(path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
     Ok(opened)
 }
 
-/// Names of the containers that have code mapped from another file than `ours`, which is at that
-/// path as they see it.
-fn users(path: &Path, ours: Option<&OpenedFile>, mapped: &Mapped) -> anyhow::Result<Vec<String>> {
-    let ours = ours.map(|ours| mapped.id_of(ours)).transpose()?;
-    let containers = Containers::take()?;
+/// What is said of containers that have code mapped from another file than `ours`, which is
+/// `theirs` as they see it, and the name of the first; none if there is no such container.
+fn users(
+    theirs: impl Fn(&Process) -> Option<OpenedFile>,
+    ours: Option<&OpenedFile>,
+    mapped: &Mapped,
+) -> Option<(String, String)> {
+    if !mapped.is_by_module() {
+        return None;
+    }
+    let ours = ours.and_then(|ours| mapped.id_of(ours).ok());
+    let containers = Containers::take().ok()?;
     let running = containers.iter().filter(|one| one.is_running());
     let mut names = BTreeSet::new();
     for container in running.take(SEARCHED_MAX) {
         let first = container.processes.first().map(|pid| Process::open(*pid));
         let Some(Ok(process)) = first else { continue };
-        let Ok(theirs) = open_in(&process, path) else {
+        let Some(theirs) = theirs(&process) else {
             continue;
         };
-        let id = mapped.id_of(&theirs)?;
+        let Ok(id) = mapped.id_of(&theirs) else {
+            continue;
+        };
         let real = path_of(&theirs.file);
         let has_name = |mapping: &Mapping| {
             real.as_ref()
@@ -135,7 +154,16 @@ fn users(path: &Path, ours: Option<&OpenedFile>, mapped: &Mapped) -> anyhow::Res
             names.insert(container.name.clone());
         }
     }
-    Ok(names.into_iter().collect())
+    let first = names.first()?.clone();
+    let mut shown: Vec<String> = names.iter().take(NAMED_MAX).cloned().collect();
+    if let more @ 1.. = names.len().saturating_sub(NAMED_MAX) {
+        shown.push(format!("{more} more"));
+    }
+    let text = match names.len() {
+        1 => format!("container {first} runs a file of its own"),
+        _ => format!("containers {} run files of their own", shown.join(", ")),
+    };
+    Some((text, first))
 }
 
 /// All processes but this one, by the container that they are in.
@@ -151,4 +179,23 @@ fn processes() -> anyhow::Result<Vec<(Option<String>, Vec<u32>)>> {
     let others = others.filter(|pid| *pid != own && !inside.contains(pid));
     all.insert(0, (None, others.collect()));
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_has_the_names_that_its_links_have() {
+        for (path, name, is) in [
+            ("/usr/lib/libz.so.1.3.1", "libz.so.1", true),
+            ("/usr/lib/libz.so.1", "libz.so.1", true),
+            ("/usr/lib/libz.so.10", "libz.so.1", false),
+            ("/usr/lib/libz.so.1", "libz.so", true),
+            ("/usr/bin/app.old", "app", false),
+            ("/usr/bin/app", "app", true),
+        ] {
+            assert_eq!(is_called(Path::new(path), name), is, "{path} {name}");
+        }
+    }
 }
