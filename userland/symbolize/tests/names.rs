@@ -3,7 +3,7 @@
 
 use crate::support::{addr2line, open, output_of, Folder};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Place, Source, Unresolved};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether the machine's libc is where Debian has it.
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -184,6 +184,22 @@ fn slots_of_a_static_program_have_the_names_of_indirect_functions() {
     let slots = (0x40_0000..0x60_0000).step_by(8);
     let names: Vec<&str> = slots.flat_map(|slot| binary.linked_names(slot)).collect();
     assert!(names.contains(&"strlen"), "{names:?}");
+}
+
+#[test]
+fn the_directories_of_libraries_are_those_of_the_file() {
+    let folder = Folder::new("directories");
+    let paths = "-Wl,-rpath,$ORIGIN/lib:/opt/lib::${ORIGIN}/../up";
+    for tags in ["-Wl,--enable-new-dtags", "-Wl,--disable-new-dtags"] {
+        let Some(path) = folder.fixture("stubs", &[paths, tags]) else {
+            return;
+        };
+        let found = open(&path)
+            .unwrap()
+            .library_directories(Path::new("/srv/app"));
+        let wanted = ["/srv/app/lib", "/opt/lib", "/srv/app/../up"];
+        assert_eq!(found, wanted.map(PathBuf::from), "{tags}");
+    }
 }
 
 #[test]

@@ -220,7 +220,12 @@ impl Counting {
                     next = Some(at + interval);
                     let rows = self.rows(&run.session, &run.labels)?;
                     self.name_containers(&rows, false);
-                    let since = self.since(&rows);
+                    let rows = self.since(&rows);
+                    let since = self.of_containers(Rows {
+                        rows,
+                        ..Rows::default()
+                    });
+                    let since = since.rows;
                     let mut names = self.live.of(&run.session);
                     self.printer
                         .interval(&mut names, &since, run.begun.elapsed())?;
@@ -293,6 +298,22 @@ impl Counting {
             .name_containers(names.into_iter().map(value).collect());
     }
 
+    /// These rows with those of a container's pid namespaces added up.
+    fn of_containers(&mut self, mut rows: Rows) -> Rows {
+        let Some((containers, word)) = self.containers.as_ref().zip(self.printer.container_word())
+        else {
+            return rows;
+        };
+        for row in &mut rows.rows {
+            if let Some(id) = row.key.get_mut(word) {
+                *id = containers.whole(*id);
+            }
+        }
+        let rows = rows.added_up();
+        self.name_containers(&rows, false);
+        rows
+    }
+
     /// Rows added since the last call.
     fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
         let mut since = Vec::new();
@@ -327,6 +348,7 @@ impl Counting {
         self.finished.end(&mut self.live.of(&run.session));
         let rows = self.rows(&run.session, &run.labels)?;
         self.name_containers(&rows, true);
+        let rows = self.of_containers(rows);
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
         let drawn = self.draw(plan, &run.session, &rows, elapsed);

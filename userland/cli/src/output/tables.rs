@@ -90,6 +90,13 @@ impl TablePrinter {
         rows.iter().filter_map(number).collect()
     }
 
+    /// The word of keys that is a container's.
+    pub(crate) fn container_word(&self) -> Option<usize> {
+        let before = self.keys.iter().take_while(|key| key.name != CONTAINER);
+        let at = before.map(|key| key.shape.key_words()).sum();
+        self.style.by_container.then_some(at)
+    }
+
     /// Sets the meaning of the numbers of containers in keys.
     pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
         self.containers = names;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of the containers that hits come from, while a trace runs.
 
-use super::live::is_container;
-use super::{Found, Key, LivePlaces, Namer};
+use super::live::{is_container, known};
+use super::{Found, Key, Known, LivePlaces, Namer};
 use crate::attach::target::Target;
 use libnsprobe::Session;
 use nsprobe_containers::container::Scope;
@@ -22,7 +22,7 @@ pub(crate) struct HitNames {
     /// Our own pid namespace, which is no container's.
     own: u64,
     /// By control group, zero where that does not matter, and pid namespace.
-    names: HashMap<(u64, u64), String>,
+    names: HashMap<(u64, u64), Known>,
     /// What namespaces are called that containers share.
     shared: HashMap<u64, String>,
     groups: HashMap<u32, (Instant, Option<u64>)>,
@@ -50,7 +50,7 @@ impl HitNames {
         if let Target::Container(running) = target {
             if is_container(&running.container) && matches!(running.scope()?, Scope::Cgroup(_)) {
                 let id = running.pid_namespace()?.id;
-                self.names.insert((0, id), running.name().to_owned());
+                self.names.insert((0, id), known(&running.container));
             }
         }
         Ok(self)
@@ -88,10 +88,10 @@ impl HitNames {
 
     /// The name of the container of a pid namespace's id.
     fn name(&mut self, id: u64) -> Option<String> {
-        let known = self.names.get(&(0, id)).cloned();
+        let known = self.names.get(&(0, id));
         match known {
             None if id != self.own && id != 0 => self.look_up(0, id),
-            known => known,
+            known => known.map(|known| known.name.clone()),
         }
     }
 
@@ -104,7 +104,18 @@ impl HitNames {
             let found = self.namer.found();
             self.take(found);
         }
-        self.names.get(&(cgroup, id)).cloned()
+        let known = self.names.get(&(cgroup, id));
+        known.map(|known| known.name.clone())
+    }
+
+    /// The pid namespace that stands for the container of another: its first.
+    pub(crate) fn whole(&self, id: u64) -> u64 {
+        let Some(known) = self.names.get(&(0, id)).filter(|known| known.id.is_some()) else {
+            return id;
+        };
+        let same = self.names.iter().filter(|(_, other)| *other == known);
+        let spaces = same.map(|((_, space), _)| *space);
+        spaces.min().unwrap_or(id)
     }
 
     fn take(&mut self, found: Vec<Found>) {
@@ -113,7 +124,7 @@ impl HitNames {
                 cgroup,
                 pid_namespace,
             } = found.key;
-            ((cgroup, pid_namespace.id), found.known.name)
+            ((cgroup, pid_namespace.id), found.known)
         });
         self.names.extend(names);
     }
@@ -183,16 +194,22 @@ mod tests {
     #[test]
     fn containers_of_one_namespace_are_told_by_the_groups_of_processes() {
         let group = |group| (Instant::now() + Duration::from_secs(60), Some(group));
-        let name = |name: &str| name.to_owned();
+        let name = |name: &str| Known {
+            name: name.to_owned(),
+            runtime: "podman".to_owned(),
+            id: Some(format!("{name}'s id")),
+            pod: None,
+        };
         let mut names = HitNames {
             own: 1,
             names: HashMap::from([
                 ((0, 78), name("web")),
+                ((0, 90), name("web")),
                 ((5, 77), name("ts")),
                 ((6, 77), name("tt")),
                 ((6, 1), name("host's")),
             ]),
-            shared: HashMap::from([(77, name("ts or tt (one pid namespace)"))]),
+            shared: HashMap::from([(77, "ts or tt (one pid namespace)".to_owned())]),
             groups: HashMap::from([(10, group(5)), (11, group(6)), (12, group(7))]),
             namer: Namer::start().expect("a thread"),
         };
@@ -202,6 +219,7 @@ mod tests {
         assert_eq!(of(12, 77), None);
         assert_eq!(of(11, 78).as_deref(), Some("web"));
         assert_eq!(of(11, 1).as_deref(), Some("host's"));
+        assert_eq!([90, 78, 77, 79].map(|id| names.whole(id)), [78, 78, 77, 79]);
         let table = names.names(&BTreeSet::from([1, 77, 78, 79]));
         let table: Vec<&str> = table.values().map(String::as_str).collect();
         let own = "(host)";

@@ -22,25 +22,25 @@ impl LivePlaces {
         Ok(self.all.refresh()?)
     }
 
-    /// The names of those that have a pid namespace of their own, by its id; a namespace within one
-    /// is a part of it.
-    pub(crate) fn namespaces(&self) -> HashMap<u64, String> {
-        let name = |one: &Container| {
+    /// Those that have a pid namespace of their own, by its id; a namespace within one is a part of
+    /// it.
+    pub(crate) fn namespaces(&self) -> HashMap<u64, Known> {
+        let named = |one: &Container| {
             let init = one.init.filter(|init| init.owns_namespace)?;
-            Some((init.pid_namespace.id, self.shown(one)?.name.clone()))
+            Some((init.pid_namespace.id, known(self.shown(one)?)))
         };
-        self.all.iter().filter_map(name).collect()
+        self.all.iter().filter_map(named).collect()
     }
 
-    /// The names of the others, by their control groups and pid namespaces.
-    pub(crate) fn groups(&self) -> HashMap<(u64, u64), String> {
-        let name = |one: &Container| {
+    /// The others, by their control groups and pid namespaces.
+    pub(crate) fn groups(&self) -> HashMap<(u64, u64), Known> {
+        let named = |one: &Container| {
             let init = one.init.filter(|init| !init.owns_namespace)?;
             let group = one.cgroup.as_ref()?.id?;
-            Some(((group, init.pid_namespace.id), one.name.clone()))
+            Some(((group, init.pid_namespace.id), known(one)))
         };
-        let named = self.all.iter().filter(|one| is_container(one));
-        named.filter_map(name).collect()
+        let all = self.all.iter().filter(|one| is_container(one));
+        all.filter_map(named).collect()
     }
 
     /// What pid namespaces are called that containers share.
@@ -82,7 +82,7 @@ pub(super) fn is_container(one: &Container) -> bool {
     )
 }
 
-fn known(one: &Container) -> Known {
+pub(super) fn known(one: &Container) -> Known {
     Known {
         name: one.name.clone(),
         runtime: one.runtime.name().to_owned(),
