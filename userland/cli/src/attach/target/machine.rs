@@ -38,16 +38,22 @@ pub(super) fn by_name(
     }
     let has_name = |mapping: &Mapping| is_called(&mapping.path, name);
     let (mut containers, mut is_cut) = (0, false);
+    let mut found = Vec::new();
     for (container, pids) in processes()? {
         let files = mapped.files(&pids, has_name);
         is_cut |= files.len() == FILES_MAX;
         containers += usize::from(container.is_some() && !files.is_empty());
-        for file in files.into_iter().filter(|file| ids.insert(file.id)) {
-            match mapped.open(&file, &file.mapping.path) {
-                _ if all.files.len() >= ALL_FILES_MAX => is_cut = true,
-                Ok(opened) => all.files.push(opened),
-                Err(error) => all.notes.push(format!("{name}: {error:#}")),
-            }
+        let new = files.into_iter().filter(|file| ids.insert(file.id));
+        found.extend(new.enumerate());
+    }
+    // Files that their parser does not survive keep a container's own further ones from being read,
+    // and not those of others.
+    found.sort_by_key(|(place, _)| *place);
+    for (_, file) in found {
+        match mapped.open(&file, &file.mapping.path) {
+            _ if all.files.len() >= ALL_FILES_MAX => is_cut = true,
+            Ok(opened) => all.files.push(opened),
+            Err(error) => all.notes.push(format!("{name}: {error:#}")),
         }
     }
     if containers == 0 {
