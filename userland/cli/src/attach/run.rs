@@ -219,7 +219,14 @@ impl<'a> Run<'a> {
         }
         options.note(&announcement(&planned, target));
         let labels = ProbeLabel::all(&planned, &attached);
-        let files = planned.files.iter();
+        // A path of a container's file says nothing of this machine's.
+        let is_ours = |file: &&ProbedFile| match target {
+            Target::Host => target
+                .at_path(&file.path)
+                .is_some_and(|ours| file.is_at(ours.dev, ours.ino)),
+            _ => true,
+        };
+        let files = planned.files.iter().filter(is_ours);
         let files = files.map(|file| (file.path.clone(), file.id)).collect();
         let command = stopped.map(Stopped::release).transpose()?;
         Ok(Run {
