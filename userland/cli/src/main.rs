@@ -51,6 +51,10 @@ fn main() -> ExitCode {
             eprintln!("nsprobe: {}", spec_error(&error));
             ExitCode::from(2)
         }
+        Err(error) if is_of_stdout(&error) => {
+            eprintln!("nsprobe: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
         Err(error) => {
             // Names in errors come from containers.
             eprintln!("nsprobe: {}", escaped(&sentence(&error)));
@@ -108,6 +112,14 @@ fn sentence(error: &anyhow::Error) -> String {
 fn spec_error(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
     causes.join(": ")
+}
+
+/// Whether there was no room for our output; other files are named in their errors.
+fn is_of_stdout(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| {
+        error.kind() == ErrorKind::StorageFull && error.raw_os_error().is_some()
+    })
 }
 
 /// Whether the reader of our output closed the pipe, as `head` does; this is not a failure.

@@ -327,7 +327,10 @@ fn a_hostile_program_costs_a_sample_little() {
     // Stacks of the kernel's samples are copied all the same: when interrupts are on again.
     let (late, copies) = (records.late.len(), records.copies.len());
     // One that was interrupted outside of its stack has none.
-    assert!(late >= 50 && 10 * copies >= 9 * late, "{late} late, {copies} copies");
+    assert!(
+        late >= 50 && 10 * copies >= 9 * late,
+        "{late} late, {copies} copies"
+    );
     let whole = records.hits.iter().filter(|(hit, frames)| {
         hit.pid == neighbour.0.id()
             && frames

@@ -18,6 +18,7 @@ use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::leaks::LeakPrinter;
+use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary::{self, Summary};
 use crate::recording::task_records;
@@ -29,6 +30,7 @@ use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Device, Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_symbolize::counted;
 use nsprobe_worker::Limits;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,8 +217,15 @@ impl Leaks<'_> {
         let stack = |id| lookup.stack(id);
         let mut look = self.blocks.look(rows, Reader::now(), stack);
         look.unknown_frees = unknown_frees(run)?;
-        self.printer
-            .look(&mut lookup, &look, run.begun.elapsed(), of)?;
+        let at = run.begun.elapsed();
+        let mut printed = self.printer.look(&mut lookup, &look, at, of);
+        let is_lost = |error: &io::Error| error.kind() != io::ErrorKind::BrokenPipe;
+        if of == "total" && printed.as_ref().is_err_and(is_lost) {
+            self.printer.redirect(Output::to_stderr());
+            let again = self.printer.look(&mut lookup, &look, at, of);
+            printed = again.and(printed);
+        }
+        printed?;
         if of == "total" {
             if let Some(picture) = self.picture.take() {
                 let about = About::this_command(run.begun.elapsed());

@@ -135,6 +135,11 @@ impl LeakPrinter {
         }
     }
 
+    /// Sends what comes from now on elsewhere.
+    pub(crate) fn redirect(&mut self, out: Output) {
+        self.out = out;
+    }
+
     /// Prints what is allocated; `of` is `interval` or `total`.
     pub(crate) fn look(
         &mut self,

@@ -2,15 +2,17 @@
 //! Options of a run, derived from the options of its verb.
 
 use crate::args::{Detail, ProbeOptions, TargetSpec, Tasks};
+use crate::attach::command::find_in_path;
 use crate::attach::probes::options::CompileOptions;
 use anyhow::{bail, Context};
 use libnsprobe::{Filter, SetupOptions};
 use nsprobe_symbolize::escaped;
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options for creating the probes of a run.
 #[derive(Clone, Copy)]
@@ -62,6 +64,16 @@ impl Tasks {
     }
 }
 
+/// Whether a command's first word is this program.
+fn is_this_program(word: &OsStr) -> bool {
+    let path = match word.as_encoded_bytes().contains(&b'/') {
+        true => Some(PathBuf::from(word)),
+        false => find_in_path(Path::new(word)),
+    };
+    let program = path.and_then(|path| path.canonicalize().ok());
+    program.is_some() && program == std::fs::read_link("/proc/self/exe").ok()
+}
+
 /// The number of a control group: that of its directory.
 fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
     let shown = directory.display();
@@ -78,7 +90,12 @@ impl ProbeOptions {
     /// are in a profile, unless they are what it is of.
     pub(crate) fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
         let filter = self.tasks.narrow(filter)?;
-        let is_named = matches!(self.who, TargetSpec::Processes(_) | TargetSpec::Command(_));
+        let is_named = match &self.who {
+            TargetSpec::Processes(_) => true,
+            // Until it executes its program, a command is ours.
+            TargetSpec::Command(words) => words.first().is_some_and(|word| is_this_program(word)),
+            TargetSpec::Host | TargetSpec::Container(_) | TargetSpec::Group(_) => false,
+        };
         if self.samples_hz.is_none() || is_named {
             return Ok(filter);
         }

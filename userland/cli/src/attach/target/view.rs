@@ -110,12 +110,7 @@ impl<'a> FileView<'a> {
     }
 
     pub(super) fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
-        if self.container.is_none() && self.process.mappings()?.is_empty() {
-            bail!(
-                "process {} runs no code of a program: it is a thread of the kernel, or has ended",
-                self.process.pid()
-            );
-        }
+        self.check_code()?;
         let name = match binary {
             BinaryName::Path(path) => return self.open_path(path, mapped),
             BinaryName::Bare(name) => name,
@@ -132,6 +127,17 @@ impl<'a> FileView<'a> {
             },
             opened => opened,
         }
+    }
+
+    /// Fails for a process that runs no code of a program.
+    fn check_code(&self) -> anyhow::Result<()> {
+        if self.container.is_none() && self.process.mappings()?.is_empty() {
+            bail!(
+                "process {} runs no code of a program: it is a thread of the kernel, or has ended",
+                self.process.pid()
+            );
+        }
+        Ok(())
     }
 
     /// Opens the libraries of that name that are mapped.
@@ -155,6 +161,7 @@ impl<'a> FileView<'a> {
 
     /// Opens the mapped files that may be allocators: programs, and libraries by their names.
     pub(super) fn allocator_files(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+        self.check_code()?;
         let programs = self.pids.iter().map(|pid| format!("/proc/{pid}/exe"));
         let programs: HashSet<PathBuf> = programs.filter_map(|l| fs::read_link(l).ok()).collect();
         let is_program = |mapping: &Mapping| {
