@@ -86,10 +86,21 @@ impl Target {
                 BinaryName::Path(path) => machine::by_path(path, mapped),
                 BinaryName::Bare(name) => machine::by_name(name, self.search(name), mapped),
             },
-            Target::Command(_) => Ok(Opened::from(open_here(&match binary {
-                BinaryName::Path(path) => path.clone(),
-                BinaryName::Bare(name) => self.search(name)?,
-            })?)),
+            Target::Command(program) => match binary {
+                BinaryName::Path(path) => Ok(Opened::from(open_here(path)?)),
+                BinaryName::Bare(name) => {
+                    let path = self.search(name)?;
+                    let mut opened = Opened::from(open_here(&path)?);
+                    if is_elf(&program.path) && !self.will_map().contains(&path) {
+                        opened.notes.push(format!(
+                            "{} does not ask for {}: calls are seen once it maps it",
+                            program.path.display(),
+                            path.display()
+                        ));
+                    }
+                    Ok(opened)
+                }
+            },
             Target::Group(group) => group.open(binary, mapped),
             Target::Processes(all) => {
                 let mut opened = Opened::default();
