@@ -156,7 +156,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let mut counting = Counting {
         tables,
         one_each,
-        exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
+        exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
         before: HashMap::new(),
         live: Live::new(names, plan.kernel_stack),
         finished: Finished::default(),
@@ -274,7 +274,7 @@ impl Counting {
                     }
                     all.rows.append(&mut of_probe.rows);
                 }
-                Ok(all)
+                Ok(self.exits.join(all))
             }
             [table, ..] => {
                 let rows = self.finished.join(session.rows(table)?);

@@ -2,6 +2,7 @@
 //! Labels of the probes of a trace.
 
 use crate::names::function_names::FunctionNames;
+use crate::names::probed_file::FileId;
 use libnsprobe::ProbeId;
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_symbolize::FileOffset;
@@ -17,6 +18,8 @@ pub(crate) struct ProbeLabel {
     /// `binary:function`, escaped.
     pub(crate) label: String,
     pub(crate) binary: String,
+    /// The probed file, while it is there.
+    pub(crate) file: Option<FileId>,
     pub(crate) function: String,
     pub(crate) offset: FileOffset,
     /// The fields of its records.

@@ -62,6 +62,7 @@ impl ProbeLabel {
                 role: of.role,
                 label: escaped(&probe.label).to_string(),
                 binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
+                file: file.map(|file| file.id),
                 function: probe.function.clone(),
                 offset: probe.offset,
                 fields: Rc::clone(&probe.fields),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of a function's exits as rows of the function, those of one function in several
-//! containers as of one, and those of strings that are the same as far as they were asked for
+//! files as of one, and those of strings that are the same as far as they were asked for
 //! as of one: the module takes whole words.
 
 use crate::hits::label::ProbeLabel;
+use crate::names::probed_file::FileId;
 use libnsprobe::Rows;
 use nsprobe_spec::decode::{FieldFormat, Shape};
-use nsprobe_symbolize::FileOffset;
 use std::collections::HashMap;
 
 /// Merges the rows of exits.
@@ -19,8 +19,10 @@ pub(super) struct ExitRows {
     /// The probe in whose place another one is shown: the first exit of a function, or
     /// the one that was there first.
     first: HashMap<u64, u64>,
-    /// The first probe of each function at an offset.
-    known: HashMap<(String, FileOffset), u64>,
+    /// The first probe of each function by its label, as a file may have several of one.
+    known: HashMap<(String, usize), u64>,
+    /// The functions of a label in each file.
+    of_file: HashMap<(String, Option<FileId>), Vec<usize>>,
 }
 
 impl ExitRows {
@@ -48,31 +50,28 @@ impl ExitRows {
             ends,
             ..ExitRows::default()
         };
-        all.note(labels);
+        all.add(labels);
         all
     }
 
-    /// There are more probes, of other files.
+    /// There are probes of these files.
     pub(super) fn add(&mut self, labels: &[ProbeLabel]) {
-        let before = self.known.clone();
-        self.note(labels);
-        for label in labels.iter().filter(|label| label.role.counts()) {
-            if let Some(known) = before.get(&(label.label.clone(), label.offset)) {
-                self.first.insert(label.id.0.into(), *known);
-            }
-        }
-    }
-
-    fn note(&mut self, labels: &[ProbeLabel]) {
-        let mut firsts: HashMap<usize, u64> = HashMap::new();
         for label in labels.iter().filter(|label| label.role.counts()) {
             let id = u64::from(label.id.0);
-            let first = *firsts.entry(label.planned).or_insert(id);
+            let own = self.of_file.entry((label.label.clone(), label.file));
+            let own = own.or_default();
+            let number = own.iter().position(|planned| *planned == label.planned);
+            let number = number.unwrap_or_else(|| {
+                own.push(label.planned);
+                own.len() - 1
+            });
+            let first = *self
+                .known
+                .entry((label.label.clone(), number))
+                .or_insert(id);
             if first != id {
                 self.first.insert(id, first);
             }
-            let place = (label.label.clone(), label.offset);
-            self.known.entry(place).or_insert(first);
         }
     }
 
@@ -100,7 +99,10 @@ impl ExitRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libnsprobe::TableRow;
+    use crate::hits::label::Role;
+    use libnsprobe::{ProbeId, TableRow};
+    use nsprobe_symbolize::FileOffset;
+    use std::rc::Rc;
 
     fn row(key: &[u64], count: u64, least: i64) -> TableRow {
         TableRow {
@@ -142,6 +144,37 @@ mod tests {
                 cut: true
             }
         );
+    }
+
+    #[test]
+    fn a_function_of_several_files_is_one_row() {
+        let label = |id: u32, planned: usize, ino: u64, name: &str| ProbeLabel {
+            id: ProbeId(id),
+            label: name.to_owned(),
+            binary: String::new(),
+            file: Some(FileId::of_stat(1, ino)),
+            function: name.to_owned(),
+            offset: FileOffset(id.into()),
+            fields: Rc::from([]),
+            symbols: None,
+            planned,
+            role: Role::Whole,
+        };
+        // The second file has the function at another place; the first has two of one name.
+        let labels = [
+            label(1, 0, 7, "malloc"),
+            label(2, 1, 7, "init"),
+            label(3, 2, 7, "init"),
+            label(4, 3, 8, "malloc"),
+        ];
+        let exits = ExitRows::new(&[], true, &labels);
+        let rows = [1, 2, 3, 4].map(|id| row(&[id], 1 << id, 0)).to_vec();
+        let joined = exits.join(Rows {
+            rows,
+            ..Rows::default()
+        });
+        let rows = joined.rows.iter().map(|row| (row.key[0], row.count));
+        assert_eq!(rows.collect::<Vec<_>>(), [(1, 18), (2, 4), (3, 8)]);
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) fn label(probe: &Probe) -> ProbeLabel {
         id: ProbeId(probe.id),
         label: escaped(&shown).to_string(),
         binary: probe.binary.clone(),
+        file: None,
         function: probe.function.clone(),
         offset: FileOffset(probe.offset),
         fields: probe.fields.clone().into(),
