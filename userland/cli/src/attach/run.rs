@@ -384,6 +384,8 @@ impl<'a> Run<'a> {
 
     /// Detaches all probes: from here on nothing changes.
     pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
+        // A second signal is one for results, and leaves this to us.
+        signals::printing();
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
         signals::patiently(|| self.session.detach(&ids))?;
         // Those that follow look at what comes.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hits whose stacks come later, in records of their own.
 
-use libnsprobe::common::record::{Details, Frames, Hit, LateStack, Record, StackEnd};
+use crate::hits::lookup::words_of;
+use libnsprobe::common::record::{
+    Details, Frame, Frames, Hit, LateStack, Record, StackEnd, Unmapped,
+};
 use std::collections::VecDeque;
 
 /// Most hits that wait; then the oldest is given up.
@@ -33,7 +36,11 @@ impl Waiting {
     fn take_stack(&mut self, late: &LateStack, frames: Frames<'_>) {
         self.hit.stack = late.stack;
         self.hit.stack_end = late.stack_end;
-        self.frames = frames.0.to_vec();
+        // What comes late is the user's part of a stack.
+        let is_kernel = |frame: &Frame| matches!(frame, Frame::Address { why, .. } if *why == Unmapped::Kernel as u8);
+        let own: Vec<Frame> = Frames(&self.frames).take_while(is_kernel).collect();
+        self.frames = words_of(&own);
+        self.frames.extend_from_slice(frames.0);
     }
 
     /// Details from its record.
@@ -159,6 +166,26 @@ mod tests {
             fields: &[7],
         };
         Waiting::new(&hit, &nothing)
+    }
+
+    #[test]
+    fn a_late_stack_keeps_the_frames_of_the_kernel() {
+        let kernel = Frame::Address {
+            address: 0xffff_ffff_8100_0000,
+            why: Unmapped::Kernel as u8,
+            method: 1,
+        };
+        let user = |offset| Frame::Object {
+            id: 1,
+            offset,
+            method: 1,
+        };
+        let mut hit = waiting(1, 10);
+        hit.frames = words_of(&[kernel, user(16)]);
+        let words = words_of(&[user(16), user(32)]);
+        hit.take_stack(&LateStack::default(), Frames(&words));
+        let frames: Vec<Frame> = hit.details().frames.collect();
+        assert_eq!(frames, [kernel, user(16), user(32)]);
     }
 
     #[test]
