@@ -270,11 +270,12 @@ impl Planner<'_> {
         let (probe_query, place) = (self.probe_query, self.place);
         let scope = place.scope(&spot);
         if !scope.has_types() && probe_query.names_typed() {
-            self.note(format!(
-                "{}: without debug information, argN and $retval are words of 64 bits: \
-                 (s32)$retval, arg1:u8 and the like take the part that is meant",
-                place.path.display()
-            ));
+            // Of whatever file it is, so that it is said once.
+            self.note(
+                "without debug information, argN and $retval are words of 64 bits; (s32)$retval \
+                 takes a part"
+                    .to_owned(),
+            );
         }
         let compiled = Compiled::new(&Request {
             spec: &probe_query.spec,

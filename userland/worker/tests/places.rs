@@ -176,6 +176,7 @@ fn values_without_debug_information_are_what_they_name_or_refused() {
     assert_eq!(told(&program, "dup:one(arg2)"), "[]");
     let message = told(&program, "state_one($retval)");
     assert!(message.contains("words of 64 bits"), "{message}");
+    assert!(!message.contains("program"), "{message}");
     let message = told(&stripped, "dup:one(arg2)");
     assert!(message.contains("was stripped"), "{message}");
     let Probes { formats, notes, .. } = here(&program, &probe_query("dup:two($params)")).unwrap();
