@@ -3,9 +3,9 @@
 # Installs what make has built.
 #
 # Inputs:  PREFIX, DESTDIR; build/kmod/{nsprobe.ko,kver}, the built nsprobe.
-# Outputs: PREFIX/bin/nsprobe, its man pages and bash's completions; the module under
-#          /lib/modules when this host runs the kernel that it was built for, else the words to
-#          get there.
+# Outputs: PREFIX/bin/nsprobe, its man pages, the documents that these name, and completions of
+#          bash, zsh and fish; the module under /lib/modules when this host runs the kernel that
+#          it was built for, else the words to get there.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
@@ -14,9 +14,15 @@ built=$(cat build/kmod/kver)
 
 prefix=$destination${PREFIX:-/usr/local}
 install -D build/cargo/x86_64-unknown-linux-gnu/release/nsprobe "$prefix/bin/nsprobe"
-mkdir -p "$prefix/share/man/man1" "$prefix/share/bash-completion/completions"
+mkdir -p "$prefix/share/man/man1"
 "$prefix/bin/nsprobe" man "$prefix/share/man/man1"
-"$prefix/bin/nsprobe" completions bash >"$prefix/share/bash-completion/completions/nsprobe"
+install -D -m 644 -t "$prefix/share/doc/nsprobe" docs/*.md
+for completions in bash:bash-completion/completions/nsprobe zsh:zsh/site-functions/_nsprobe \
+    fish:fish/vendor_completions.d/nsprobe.fish; do
+    file=$prefix/share/${completions#*:}
+    mkdir -p "${file%/*}"
+    "$prefix/bin/nsprobe" completions "${completions%%:*}" >"$file"
+done
 say "installed $prefix/bin/nsprobe"
 
 if [ -z "$destination" ] && [ "$(uname -r)" != "$built" ]; then

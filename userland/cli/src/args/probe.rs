@@ -6,7 +6,7 @@ use super::limits::LimitArguments;
 use super::plan::{is_glob, ContainerGroup, ProbeOptions, Returns, RowsOptions, TargetSpec, Tasks};
 use super::value::time_span;
 use super::{raw, spec};
-use clap::Args;
+use clap::{Args, ValueHint};
 use libnsprobe::Limits;
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub(super) struct WhoArguments {
     /// NAME is a name or id as `nsprobe containers` lists them, also RUNTIME:NAME, POD/CONTAINER or
     /// NAMESPACE/POD/CONTAINER; a pid namespace's inode number; UNIT.service; or a control group's
     /// path. A glob stands for all containers that run.
-    #[arg(short, long, value_name = "NAME", help_heading = TARGET)]
+    #[arg(short, long, value_name = "NAME", value_hint = ValueHint::Other, help_heading = TARGET)]
     container: Vec<String>,
     /// Only this process; may be repeated
     #[arg(short, long, value_name = "PID", conflicts_with = "container", help_heading = TARGET,

@@ -4,7 +4,7 @@
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{PsColumn, PsPlan, TargetSpec, TopPlan, TopSort, TreePlan};
 use super::value::time_span;
-use clap::Args;
+use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct PsArguments {
     #[arg(long, help_heading = SHOW, value_name = "COLUMNS", value_delimiter = ',', value_enum)]
     columns: Vec<PsColumn>,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
     container: Option<String>,
     /// Also tasks in no container, and kernel threads
     #[arg(short, long, help_heading = TARGET)]
@@ -51,7 +51,7 @@ pub(super) struct TreeArguments {
     #[arg(long, help_heading = SHOW)]
     threads: bool,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
     container: Option<String>,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long, help_heading = OUTPUT)]
@@ -78,7 +78,7 @@ pub(super) struct TopArguments {
     #[arg(long, help_heading = SHOW)]
     processes: bool,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
     container: Option<String>,
     /// Print tables, for pipes
     #[arg(long, help_heading = OUTPUT)]
