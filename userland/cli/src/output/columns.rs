@@ -67,7 +67,8 @@ fn widths(heads: &[Head], rows: &[Vec<String>]) -> Vec<usize> {
     heads.iter().enumerate().map(widest).collect()
 }
 
-/// Writes a table. Cells are escaped already.
+/// Writes a table. Cells are escaped already. Lines are cut behind the last numbers only: a part
+/// of a number is another one.
 pub(crate) fn write(
     out: &mut impl Write,
     heads: &[Head],
@@ -75,6 +76,11 @@ pub(crate) fn write(
     width: Option<usize>,
 ) -> Result<()> {
     let widths = widths(heads, rows);
+    let numbers = heads
+        .iter()
+        .rposition(|head| matches!(head, Head::Right(_)));
+    let uncut = numbers.map_or(0, |last| widths.iter().take(last + 1).sum::<usize>() + last);
+    let width = width.map(|width| width.max(uncut));
     let titles: Vec<String> = heads.iter().map(|head| head.text().to_owned()).collect();
     for row in std::iter::once(&titles).chain(rows) {
         let mut line = String::new();
@@ -164,7 +170,9 @@ mod tests {
             text(None),
             "NAME  PID COMMAND\nwéb  1234 a\nhost    1 b c\n"
         );
-        assert_eq!(text(Some(8)), "NAME  PI\nwéb  123\nhost    \n");
+        assert_eq!(text(Some(11)), "NAME  PID C\nwéb  1234 a\nhost    1 b\n");
+        // Where there is no room for numbers, lines are longer: half a number is another one.
+        assert_eq!(text(Some(8)), "NAME  PID\nwéb  1234\nhost    1\n");
     }
 
     #[test]
@@ -196,8 +204,7 @@ mod tests {
         assert_eq!(table(Some(25)), cut);
         assert_eq!(table(Some(20)), "NAME  PID COMMAND\nweb  1234 a long com\n");
         assert_eq!(table(Some(12)), "NAME  PID\nweb  1234\n");
-        // A column that must stay is truncated.
-        assert_eq!(table(Some(3)), " PI\n123\n");
+        assert_eq!(table(Some(3)), " PID\n1234\n");
     }
 
     #[test]
