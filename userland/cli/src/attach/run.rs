@@ -346,6 +346,13 @@ impl<'a> Run<'a> {
         added.files.extend(planned.files);
     }
 
+    /// The only process that is traced; none where its children are, too.
+    pub(crate) fn only_process(&self) -> Option<u32> {
+        let started = self.command.as_ref().map(Started::pid);
+        let only = self.target.only_process(started);
+        only.filter(|_| !self.wanted.options.tasks.children)
+    }
+
     /// Queue of requests for unwind rows.
     pub(crate) fn load_queue(&self) -> Option<LoadQueue> {
         self.rows.as_ref().map(UnwindLoader::load_queue)

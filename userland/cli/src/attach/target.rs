@@ -313,6 +313,18 @@ impl Target {
         }
     }
 
+    /// The process, if it is one; for a command it is `started`.
+    pub(crate) fn only_process(&self, started: Option<u32>) -> Option<u32> {
+        match self {
+            Target::Command(_) => started,
+            Target::Processes(all) => match all.as_slice() {
+                [one] => Some(one.pid()),
+                _ => None,
+            },
+            Target::Host | Target::Container(_) | Target::Group(_) => None,
+        }
+    }
+
     /// The processes with whose end the trace ends; none if it does not.
     fn lives_for(&self) -> Vec<&Process> {
         match self {
@@ -455,5 +467,17 @@ mod tests {
             assert_eq!(is_elf(&path), text.starts_with('\x7f'));
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn one_process_alone_is_the_only_one() {
+        let own = || Process::open(std::process::id()).expect("it runs");
+        let only = |target: &Target| target.only_process(Some(7));
+        assert_eq!(
+            only(&Target::Processes(vec![own()])),
+            Some(std::process::id())
+        );
+        assert_eq!(only(&Target::Processes(vec![own(), own()])), None);
+        assert_eq!(only(&Target::Host), None);
     }
 }

@@ -148,6 +148,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         Arc::clone(&search),
         run.take_threads(),
     );
+    let only_process = run.only_process().filter(|_| wanted.stack);
     let style = Style::of(plan);
     let containers = match style.by_container {
         true => Some(HitNames::start()?.within(&target)?),
@@ -158,7 +159,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
         before: HashMap::new(),
-        live: Live::new(names, plan.kernel_stack),
+        live: Live::new(names, plan.kernel_stack).with_only_process(only_process),
         finished: Finished::default(),
         containers,
         printer: TablePrinter::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
@@ -209,6 +210,7 @@ impl Counting {
                 }
             }
             self.records(run, Reader::settled())?;
+            self.live.look_at_code();
             self.finished.go_on(&mut self.live.of(&run.session));
             if self.containers.is_some() && named.elapsed() >= NAMES_PAUSE {
                 named = Instant::now();
@@ -341,6 +343,7 @@ impl Counting {
         mut run: Run<'_>,
         ended_by: String,
     ) -> anyhow::Result<ExitCode> {
+        self.live.look_at_code();
         run.detach()?;
         let elapsed = run.begun.elapsed();
         self.live.names.at_end();

@@ -4,7 +4,7 @@
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{without_object, Named};
+use crate::names::named::{generated_address, without_object, Named};
 use crate::names::Names;
 use crate::tasks::HitNames;
 use libnsprobe::common::record::{
@@ -24,6 +24,8 @@ pub(crate) struct Live {
     stacks: Stacks,
     kernel: KernelSymbols,
     containers: Option<HitNames>,
+    /// The only process that is traced, if it is one: rows of tables do not say whose they are.
+    only_process: Option<u32>,
 }
 
 impl Live {
@@ -39,6 +41,22 @@ impl Live {
                 false => KernelSymbols::default(),
             },
             containers: None,
+            only_process: None,
+        }
+    }
+
+    /// Names generated code of this process, the only one that is traced, without a moment.
+    pub(crate) fn with_only_process(self, only_process: Option<u32>) -> Live {
+        Live {
+            only_process,
+            ..self
+        }
+    }
+
+    /// Looks at what the only process says of its code, while it lives.
+    pub(crate) fn look_at_code(&mut self) {
+        if let Some(pid) = self.only_process {
+            self.names.jit.look_at(pid);
         }
     }
 
@@ -69,7 +87,7 @@ impl LiveOf<'_> {
     /// Names an address in the generated code of a process at a moment; `exact` says whether it is
     /// that of the instruction itself.
     pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
-        self.live.names.generated(address, exact, moment)
+        self.live.names.jit.name(address, !exact, moment)
     }
 
     /// Adds the frames that the module took of a hit to others.
@@ -101,7 +119,12 @@ impl NameFrames for LiveOf<'_> {
                 let symbol = self.kernel(address.wrapping_add(behind));
                 Rc::new(symbol.map_or_else(|| without_object(why), |it| in_kernel(it, address)))
             }
-            frame => self.live.names.name(self.session, frame),
+            frame => match (self.live.only_process, generated_address(&frame)) {
+                (Some(pid), Some((address, exact))) => {
+                    self.live.names.jit.name_last(address, !exact, pid).named
+                }
+                _ => self.live.names.name(self.session, frame),
+            },
         }
     }
 

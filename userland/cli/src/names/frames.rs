@@ -16,7 +16,7 @@ use super::line::Line;
 use super::progress::{self, Progress};
 use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
-use crate::names::jit::{CodeName, Jit, Moment};
+use crate::names::jit::{Jit, Moment};
 use crate::names::load_queue::LoadQueue;
 use crate::names::named::{generated_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, PinnedObject};
@@ -55,7 +55,8 @@ pub(crate) struct Names {
     /// Whether output waits for names.
     is_waiting: bool,
     progress: Progress,
-    jit: Jit,
+    /// The names of generated code.
+    pub(crate) jit: Jit,
 }
 
 impl Names {
@@ -110,14 +111,9 @@ impl Names {
     /// The name of `frame` in a process at a moment: generated code belongs to its process.
     pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
         match generated_address(&frame) {
-            Some((address, exact)) => self.generated(address, exact, moment).named,
+            Some((address, exact)) => self.jit.name(address, !exact, moment).named,
             None => self.name(session, frame),
         }
-    }
-
-    /// Names an address in the generated code of a process at a moment.
-    pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
-        self.jit.name(address, !exact, moment)
     }
 
     /// What is known of `frame`, of whatever process; waits for it unless

@@ -133,6 +133,23 @@ impl Jit {
         }
     }
 
+    /// Looks at what the process says of its code, for [`name_last`](Self::name_last).
+    pub(crate) fn look_at(&mut self, pid: u32) {
+        let time_ns = monotonic_ns();
+        self.look(Moment { pid, time_ns });
+    }
+
+    /// Names the address in the process as of the last look at it: of rows of a table no moment is
+    /// known.
+    pub(crate) fn name_last(&mut self, address: u64, is_return: bool, pid: u32) -> CodeName {
+        let known = self.processes.get(&pid);
+        let time_ns = known.map_or(0, |known| {
+            let looked = known.looked.map_or(0, |(_, until)| until);
+            looked.max(known.times.monotonic_ns)
+        });
+        self.name(address, is_return, Moment { pid, time_ns })
+    }
+
     /// Whether the process of the moment is known to have ended.
     fn is_gone(&self, moment: Moment) -> bool {
         let until = self.gone.get(&moment.pid);

@@ -121,6 +121,38 @@ fn what_was_read_of_a_process_outlives_it() {
 }
 
 #[test]
+fn code_of_no_known_moment_is_named_as_of_the_last_look() {
+    let last = |jit: &mut Jit, pid, address| {
+        let named = jit.name_last(address, false, pid).named;
+        let function = named.functions.first();
+        function.map(|function| function.function.clone())
+    };
+    let mut sleeps = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("there is sleep");
+    let pid = sleeps.id();
+    let path = tmp(format!("perf-{pid}.map"));
+    fs::write(&path, "1000 10 first\n2000 10 other\n").expect("/tmp is writable");
+    let mut jit = Jit::new(children());
+    jit.look_at(pid);
+    assert_eq!(last(&mut jit, pid, 0x1008).as_deref(), Some("first"));
+    let more = "1000 10 first\n2000 10 other\n1000 10 second\n";
+    fs::write(&path, more).expect("/tmp is writable");
+    jit.look_at(pid);
+    assert_eq!(last(&mut jit, pid, 0x1008).as_deref(), Some("second"));
+    sleeps.kill().expect("it is our child");
+    sleeps.wait().expect("it is our child");
+    jit.look_at(pid);
+    assert_eq!(last(&mut jit, pid, 0x1008).as_deref(), Some("second"));
+    assert_eq!(last(&mut jit, pid, 0x2008).as_deref(), Some("other"));
+    assert_eq!(last(&mut jit, pid, 0x3000), None);
+    // The same address in another process is other code.
+    assert_eq!(last(&mut jit, std::process::id(), 0x1008), None);
+    fs::remove_file(path).expect("it is ours");
+}
+
+#[test]
 fn hits_of_a_process_that_had_the_number_are_not_named() {
     let mut jit = Jit::new(children());
     let long_ago = Moment {
