@@ -150,6 +150,9 @@ pub struct FrameName {
     /// Its path, when it is not the object's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_at: Option<Text>,
+    /// Where in its file the function begins that has no name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_start: Option<u64>,
     /// Why there is no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unresolved: Option<String>,

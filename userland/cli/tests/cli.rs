@@ -92,6 +92,10 @@ fn short_help_fits_a_screen_and_has_an_example() {
 fn shells_and_man_have_what_help_has() {
     let script = String::from_utf8(nsprobe(&["completions", "bash"]).stdout).unwrap();
     assert!(script.contains("--kernel-stack") && script.contains("symbolize"));
+    // No file is a container.
+    let container = script.split("--container)").nth(1).unwrap();
+    let container = container.split(";;").next().unwrap();
+    assert!(!container.contains("compgen -f"), "{container}");
     let scratch = Scratch::new("man");
     assert!(nsprobe(&["man", &scratch.path(".")]).status.success());
     let page = fs::read_to_string(scratch.path("nsprobe-trace.1")).unwrap();

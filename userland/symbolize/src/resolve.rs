@@ -132,6 +132,11 @@ impl Binary {
         ))
     }
 
+    /// The address of the code that an offset is looked up at; none when that is no code.
+    pub fn code_address(&self, offset: FileOffset, lookup: Lookup) -> Option<Address> {
+        Some(self.query(offset, lookup).ok()?.address)
+    }
+
     fn query(&self, offset: FileOffset, lookup: Lookup) -> std::result::Result<Query, Unresolved> {
         let behind = match lookup {
             Lookup::Instruction => 0,

@@ -21,10 +21,12 @@ mod go;
 mod input;
 mod rule;
 mod sframe;
+mod starts;
 
 pub use cache::{Cache, CacheError};
 pub use frames::Frames;
 pub use input::{Digest, Input};
+pub use starts::FunctionStarts;
 
 use nsprobe_common::unwind::{Row, Rule, Table};
 use nsprobe_symbolize::Binary;

@@ -11,7 +11,7 @@ use crate::protocol::{
 use nsprobe_symbolize::{
     Binary, DebugSet, FoundIn, NamesFrom, OpenFile, OpenFiles, Resolution, SplitUnit, Supplementary,
 };
-use nsprobe_unwind::{Digest, Input, UnwindTable};
+use nsprobe_unwind::{Digest, FunctionStarts, Input, UnwindTable};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -36,6 +36,7 @@ pub struct Parser {
 struct Held {
     binary: Binary,
     debug: DebugSet,
+    starts: FunctionStarts,
     /// The paths of its debug files, in the order in which they came.
     attached: Vec<Arc<PathBuf>>,
     /// Number of failures of debug files that were reported.
@@ -105,6 +106,7 @@ impl Parser {
         let held = Held {
             binary: opened.map_err(refused)?,
             debug: DebugSet::default(),
+            starts: FunctionStarts::default(),
             attached: Vec::new(),
             told: 0,
         };
@@ -197,6 +199,10 @@ impl Held {
         let Query { offset, lookup } = *query;
         let found = self.binary.resolve_with(&self.debug, offset, lookup);
         Reported {
+            function_start: match found {
+                Ok(_) => None,
+                Err(_) => self.starts.of(&self.binary, offset, lookup),
+            },
             found: found.map(|resolution| self.told(resolution)),
             is_after_call: self.binary.is_after_call(offset),
         }

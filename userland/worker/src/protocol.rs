@@ -161,6 +161,8 @@ pub struct Reported {
     pub found: Result<Told, Unresolved>,
     /// Whether a call may end there; none when it is not in code.
     pub is_after_call: Option<bool>,
+    /// Where the function begins that it is in, if that has no name and a frame.
+    pub function_start: Option<FileOffset>,
 }
 
 /// What is known of a file as a whole.

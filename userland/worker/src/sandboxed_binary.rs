@@ -7,7 +7,7 @@ use crate::protocol::{Facts, Form, Query, Reply, Reported, Request, Told, QUERIE
 use crate::quarantine::FileKey;
 use crate::worker::{Subject, Worker};
 use crate::Result;
-use nsprobe_symbolize::{Resolution, Segment, Unresolved};
+use nsprobe_symbolize::{FileOffset, Resolution, Segment, Unresolved};
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -31,6 +31,8 @@ pub struct Answer {
     pub found: std::result::Result<Resolution, Unresolved>,
     /// Whether a call may end there; none when it is not in code.
     pub is_after_call: Option<bool>,
+    /// Where the function begins that it is in, if that has no name and a frame.
+    pub function_start: Option<FileOffset>,
 }
 
 impl SandboxedBinary {
@@ -167,6 +169,7 @@ impl SandboxedBinary {
                 Err(why) => Err(why),
             },
             is_after_call: reported.is_after_call,
+            function_start: reported.function_start,
         })
     }
 

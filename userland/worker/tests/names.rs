@@ -6,7 +6,9 @@ use crate::probes::{here, open, probe_query};
 use crate::support::package::package;
 use crate::support::{file, options, Folder};
 use nsprobe_probes::{ProbeQuery, Refused};
-use nsprobe_symbolize::{Binary, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles};
+use nsprobe_symbolize::{
+    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles,
+};
 use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Query, SandboxedBinary, Worker};
 use std::path::{Path, PathBuf};
@@ -330,4 +332,43 @@ fn frames_that_only_a_debug_file_describes_have_rows() {
     let own = folder.program("own", source, flags).unwrap();
     let object = SandboxedBinary::open_sections(&worker, file(&own), &own).unwrap();
     assert!(object.rows(None, false).unwrap().is_some());
+}
+
+#[test]
+fn places_without_a_name_are_told_by_where_their_function_begins() {
+    const SOURCE: &str = "
+        __attribute__((noipa)) int leaf(int a) { return a * 3; }
+        __attribute__((noipa)) int api(int a) { return leaf(a) + 1; }
+        __asm__(\".text\\n nop\\n nop\\n frameless: nop\\n ret\\n\");
+        int main(void) { return api(1); }
+    ";
+    let folder = Folder::new("starts");
+    // What gcc links statically has no index of its frames.
+    for (kind, flag) in [("static", "-static"), ("dynamic", "-pie")] {
+        let Some(whole) = folder.program(kind, SOURCE, &["-O1", "-fPIE", flag]) else {
+            return;
+        };
+        let path = folder.0.join(format!("{kind}-stripped"));
+        let mut strip = Command::new("strip");
+        assert!(nsprobe_testing::success(
+            strip.arg("-o").args([&path, &whole])
+        ));
+        let whole = Binary::open(file(&whole), &whole).unwrap();
+        let worker = Worker::new(options());
+        let object = open(&worker, &path);
+        let start = |offset, lookup| {
+            let answer = object.resolve(Query { offset, lookup }).unwrap();
+            assert!(answer.found.is_err(), "{answer:?}");
+            answer.function_start
+        };
+        let api = whole.find_functions("api")[0];
+        let (begin, end) = (api.file_offset, FileOffset(api.file_offset.0 + api.size));
+        let inside = FileOffset(begin.0 + 4);
+        assert_eq!(start(begin, Lookup::Instruction), Some(begin), "{kind}");
+        assert_eq!(start(inside, Lookup::Instruction), Some(begin), "{kind}");
+        assert_eq!(start(end, Lookup::ReturnAddress), Some(begin), "{kind}");
+        let frameless = whole.find_functions("frameless")[0].file_offset;
+        assert_eq!(start(frameless, Lookup::Instruction), None, "{kind}");
+        assert_eq!(start(FileOffset(0), Lookup::Instruction), None, "{kind}");
+    }
 }

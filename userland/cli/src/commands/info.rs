@@ -11,6 +11,8 @@ use nsprobe_symbolize::{counted, escaped};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use time::format_description::well_known::Rfc3339;
+use time::OffsetDateTime;
 
 /// Probes, and files, that are listed one by one.
 const SHOWN: usize = 50;
@@ -284,10 +286,17 @@ fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "begun:     {:.6} s since 1970, {:.6} s of CLOCK_MONOTONIC",
-        header.start_real_ns as f64 / 1e9,
+        "begun:     {}, {:.6} s of CLOCK_MONOTONIC",
+        date(header.start_real_ns),
         header.start_ns as f64 / 1e9
     )
+}
+
+/// A moment in nanoseconds since 1970, as RFC 3339 has it, in UTC.
+fn date(unix_ns: u64) -> String {
+    let date = OffsetDateTime::from_unix_timestamp_nanos(unix_ns.into());
+    let date = date.ok().and_then(|date| date.format(&Rfc3339).ok());
+    date.unwrap_or_else(|| "?".to_owned())
 }
 
 fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {

@@ -55,6 +55,8 @@ struct PlaceLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    function_start: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unresolved: Option<&'a str>,
 }
 
@@ -116,6 +118,7 @@ fn write_place(
             functions: frames.iter().map(json::FunctionLine::new).collect(),
             names_from: named.source.map(json::source_name),
             path: named.path.as_ref().map(|path| path.display().to_string()),
+            function_start: named.function_start.map(|start| format!("{:#x}", start.0)),
             unresolved: named.unresolved.as_deref(),
         };
         return json::line(out, &line);
@@ -249,6 +252,7 @@ fn name_place(
             .1
             .map(|path| convert::text(path.as_os_str())),
         doubtful: !exact && named.is_after_call == Some(false),
+        function_start: named.function_start.map(|start| start.0),
         unresolved: named.unresolved,
     })
 }

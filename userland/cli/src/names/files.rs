@@ -314,6 +314,7 @@ impl KnownFile {
     fn named(&mut self, method: u8, answer: Answer) -> Named {
         let mut named = Named {
             doubtful: !Method::is_exact(method) && answer.is_after_call == Some(false),
+            function_start: answer.function_start.map(|start| start.0),
             ..self.unnamed()
         };
         match answer.found {

@@ -433,11 +433,9 @@ impl Names {
         };
         let mut unnamed = Named {
             unresolved: Some(why),
+            path: self.path(id),
             ..Named::default()
         };
-        if let Some(Ok(placed)) = self.place(id) {
-            unnamed.path = Some(placed.path.clone());
-        }
         if let Some(identity) = self.objects.known(id) {
             unnamed.build_id = hex(build_id(&identity));
         }
@@ -450,6 +448,14 @@ impl Names {
             Stage::Open(placed) | Stage::Closed(Some(placed)) => Some(Ok(placed)),
             Stage::Unusable(why) => Some(Err(why)),
             Stage::Opening | Stage::Closed(None) => None,
+        }
+    }
+
+    /// The path of an object's file, also of one that is no use for names.
+    pub(crate) fn path(&self, id: u32) -> Option<PathBuf> {
+        match self.place(id) {
+            Some(Ok(placed)) => Some(placed.path.clone()),
+            _ => self.files.get(&id)?.pinned.as_ref()?.path(),
         }
     }
 

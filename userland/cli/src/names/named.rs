@@ -19,6 +19,8 @@ pub(crate) struct Named {
     pub(crate) source: Option<Source>,
     /// File that has them.
     pub(crate) from: NamesFrom,
+    /// Where in its file the function begins that has no name, if that is known.
+    pub(crate) function_start: Option<u64>,
     /// Why there is no name.
     pub(crate) unresolved: Option<String>,
     pub(crate) path: Option<PathBuf>,

@@ -16,9 +16,11 @@ use libnsprobe::Session;
 use nsprobe_containers::{open_in, MountView, Process};
 use nsprobe_symbolize::{own_vdso, VDSO};
 use nsprobe_worker::{SandboxedBinary, Worker};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -226,7 +228,16 @@ fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found
 /// namespace that is the path in there.
 fn path_of(file: &File) -> PathBuf {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
+    let path = fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"));
+    // What memfd_create(2) makes never has a name in a directory.
+    let bytes = path.as_os_str().as_bytes();
+    let memfd = bytes
+        .starts_with(b"/memfd:")
+        .then(|| bytes.strip_suffix(b" (deleted)"));
+    match memfd.flatten() {
+        Some(name) => PathBuf::from(OsStr::from_bytes(name)),
+        None => path,
+    }
 }
 
 fn verify(object: &SandboxedBinary, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
@@ -291,4 +302,16 @@ fn at_path(
         mapped_path: path.to_owned(),
         origin: Origin::Mapping,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::memfd::{memfd_create, MFdFlags};
+
+    #[test]
+    fn memory_that_is_mapped_as_a_file_has_its_name() {
+        let file = memfd_create("jit", MFdFlags::MFD_CLOEXEC).expect("there is memory");
+        assert_eq!(path_of(&file.into()), Path::new("/memfd:jit"));
+    }
 }

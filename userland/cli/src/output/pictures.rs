@@ -293,6 +293,52 @@ mod tests {
     }
 
     #[test]
+    fn places_of_a_function_without_a_name_are_one_function() {
+        let unnamed = |offset, start, doubtful| {
+            let view = view(offset, vec![], doubtful);
+            let named = Named {
+                function_start: start,
+                ..Named::clone(&view.named)
+            };
+            FrameView {
+                named: Rc::new(named),
+                ..view
+            }
+        };
+        let frames = [
+            unnamed(0x1a40, Some(0x1a00), false),
+            unnamed(0x1a48, Some(0x1a00), false),
+            unnamed(0x1a50, Some(0x1a00), true),
+            unnamed(0x1b00, None, false),
+        ];
+        let mut rows = Rows::new(&about(), Numbers::Calls);
+        for frame in &frames {
+            let row = TableRow {
+                count: 1,
+                ..TableRow::default()
+            };
+            rows.add(vec![], std::slice::from_ref(frame), &row);
+        }
+        let profile = rows.finish();
+        let functions = &profile.functions()[0].functions;
+        let own: Vec<(&str, u64)> = functions
+            .iter()
+            .map(|function| (function.name.as_str(), function.own))
+            .collect();
+        assert_eq!(
+            own,
+            [
+                ("[app+0x1a00]", 2),
+                ("? [app+0x1a00]", 1),
+                ("[app+0x1b00]", 1)
+            ]
+        );
+        // Each place is still there for those that look at instructions.
+        let offsets: Vec<u64> = profile.locations.iter().map(|at| at.offset).collect();
+        assert_eq!(offsets, [0x1a40, 0x1a48, 0x1a50, 0x1b00]);
+    }
+
+    #[test]
     fn samples_of_the_cpu_are_times() {
         let numbers = Numbers::Cpu {
             period_ns: 10_000_000,

@@ -4,7 +4,7 @@
 //! Every name comes from a traced program, and is escaped.
 
 use crate::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
-use crate::names::named::file_name;
+use crate::names::named::{file_name, Named};
 use crate::output::fields;
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
@@ -252,21 +252,26 @@ fn place(out: &mut impl Write, function: &SourceFrame) -> Result<()> {
     }
 }
 
-/// A frame without a name in a few letters.
+/// A function without a name: where it begins, or else where the frame is.
 fn bracketed(view: &FrameView) -> String {
-    format!("[{}]", escaped(&short_place(view)))
+    let mut of_function = view.frame;
+    if let (Frame::Object { offset, .. }, Some(start)) =
+        (&mut of_function, view.named.function_start)
+    {
+        *offset = start;
+    }
+    format!("[{}]", escaped(&short_place(&view.named, of_function)))
 }
 
-/// Short place of a frame: `libc.so.6+0x928bb`. Its build-id is in JSON.
-fn short_place(view: &FrameView) -> String {
-    let named = &view.named;
+/// A place in a few letters: `libc.so.6+0x928bb`. Its build-id is in JSON.
+fn short_place(named: &Named, frame: Frame) -> String {
     let file = named.path.as_ref().and_then(|path| path.file_name());
     let file = match file {
         Some(name) => name.to_string_lossy().into_owned(),
         None if named.build_id.is_empty() => "?".to_owned(),
         None => named.build_id.clone(),
     };
-    match view.frame {
+    match frame {
         Frame::Address { address, .. } => format!("{address:#x}"),
         Frame::Object { offset, .. } => format!("{file}+{offset:#x}"),
     }
@@ -275,7 +280,7 @@ fn short_place(view: &FrameView) -> String {
 /// A frame without a name: where it is. The reason is said where that alone could help to
 /// find its file, or there is none.
 fn unnamed(view: &FrameView) -> String {
-    let (named, place) = (&view.named, short_place(view));
+    let (named, place) = (&view.named, short_place(&view.named, view.frame));
     let text = match (&named.path, view.frame) {
         (Some(path), Frame::Object { .. }) => format!("{place}  ({})", path.display()),
         _ => {
@@ -289,7 +294,6 @@ fn unnamed(view: &FrameView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::named::Named;
     use libnsprobe::common::record::{Hit, Method, Unmapped};
 
     use std::rc::Rc;

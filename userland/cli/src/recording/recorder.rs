@@ -357,7 +357,12 @@ impl Recorder {
                 if place.is_none() {
                     self.unplaced.push(id);
                 }
-                into.push(convert::object(id, &identity, place));
+                into.push(convert::object(
+                    id,
+                    &identity,
+                    place,
+                    self.live.names.path(id),
+                ));
             }
         }
     }
@@ -395,7 +400,9 @@ impl Recorder {
         self.unplaced.retain(|&id| match names.place(id) {
             Some(place) => {
                 let identity = session.object(id).ok().flatten();
-                objects.extend(identity.map(|known| convert::object(id, &known, Some(place))));
+                objects.extend(
+                    identity.map(|known| convert::object(id, &known, Some(place), names.path(id))),
+                );
                 false
             }
             None => true,

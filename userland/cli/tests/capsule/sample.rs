@@ -155,6 +155,7 @@ fn names() -> Names {
                 vec![inlined, function("serve", Some(30), false)],
             ),
             FrameName {
+                function_start: Some(0x2f80),
                 unresolved: Some("offset 0x3000 is between the known functions".into()),
                 doubtful: true,
                 ..frame(0x3000, false, vec![])

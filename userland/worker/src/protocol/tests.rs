@@ -26,10 +26,12 @@ fn answers(frames: usize, note: usize) -> Reply {
         Reported {
             found: Ok(told),
             is_after_call: Some(true),
+            function_start: None,
         },
         Reported {
             found: Err(Unresolved::NoSymbols),
             is_after_call: None,
+            function_start: Some(FileOffset(0x1000)),
         },
     ];
     Reply::Answers {

@@ -7,6 +7,7 @@ use nsprobe_symbolize::{
     escaped, Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
     SourceFrame,
 };
+use nsprobe_unwind::FunctionStarts;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -28,6 +29,8 @@ pub(super) struct NamedPlace {
     pub(super) functions: Vec<SourceFrame>,
     pub(super) source: Option<Source>,
     pub(super) from: NamesFrom,
+    /// Where the function begins that has no name.
+    pub(super) function_start: Option<FileOffset>,
     pub(super) unresolved: Option<String>,
     /// The file; none when there is none of that build-id.
     pub(super) path: Option<PathBuf>,
@@ -48,6 +51,7 @@ struct Known {
     path: PathBuf,
     binary: Binary,
     debug: DebugSet,
+    starts: FunctionStarts,
     /// Whether the file has the program's code; a debug file does not.
     has_code: bool,
     /// Whether the reason why its debug information is unused was reported.
@@ -111,7 +115,10 @@ impl Files {
                 named.source = Some(resolution.source);
                 named.from = resolution.from;
             }
-            Err(why) => named.unresolved = Some(why.to_string()),
+            Err(why) => {
+                named.function_start = known.starts.of(&known.binary, offset, lookup);
+                named.unresolved = Some(why.to_string());
+            }
         }
         named
     }
@@ -149,6 +156,7 @@ impl Files {
             path,
             binary,
             debug: debug_set(separate.as_ref().map(|(path, other)| (&**path, other))),
+            starts: FunctionStarts::default(),
             has_code: true,
             is_told: false,
         })
@@ -200,6 +208,7 @@ fn alone(path: PathBuf, debug: Binary) -> Known {
         // Without a place for its code it names nothing.
         binary: program.unwrap_or(debug),
         debug: set,
+        starts: FunctionStarts::default(),
         has_code: false,
         is_told: false,
     }

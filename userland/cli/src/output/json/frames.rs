@@ -42,6 +42,8 @@ pub(super) struct FrameLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     file_offset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    function_start: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     build_id: &'a str,
@@ -98,6 +100,7 @@ impl<'a> FrameLine<'a> {
             address,
             object,
             file_offset,
+            function_start: named.function_start.map(|start| format!("{start:#x}")),
             path: named.path.as_ref().map(|path| path.display().to_string()),
             build_id: &named.build_id,
             functions: named.functions.iter().map(FunctionLine::new).collect(),

@@ -51,6 +51,7 @@ fn frames() -> [FrameView; 2] {
         }],
         source: Some(Source::Dwarf),
         from: NamesFrom::File(Arc::new("/x.debug".into()), FoundIn::Container),
+        function_start: Some(0x1a00),
         unresolved: Some("no".into()),
         path: Some("/x".into()),
         build_id: "ab".into(),

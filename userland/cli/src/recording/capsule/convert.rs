@@ -67,11 +67,12 @@ pub(crate) fn label(probe: &Probe) -> ProbeLabel {
     }
 }
 
-/// A mapped file, and where it was found; or why it could not be.
+/// A mapped file, and where it was found; or why it is of no use.
 pub(crate) fn object(
     id: u32,
     identity: &ObjectIdentity,
     place: Option<Result<&Placed, &str>>,
+    path: Option<PathBuf>,
 ) -> Object {
     let build_id = crate::names::build_id::build_id(identity);
     let found = place.and_then(Result::ok);
@@ -88,7 +89,7 @@ pub(crate) fn object(
         build_id: crate::names::build_id::hex(build_id),
         file_build_id: own.map_or_else(String::new, |id| crate::names::build_id::hex(id)),
         pid: identity.pid,
-        path: found.map(|found| text(found.path.as_os_str())),
+        path: path.map(|path| text(path.as_os_str())),
         origin: found.map(|found| found.origin.to_string()),
         unusable: place.and_then(Result::err).map(str::to_owned),
     }
@@ -113,6 +114,7 @@ pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -
         source: named.source.map(|source| source_name(source).to_owned()),
         found_in: named.source.map(|_| found_in(&named.from).0.to_owned()),
         found_at: found_in(&named.from).1.map(|path| text(path.as_os_str())),
+        function_start: named.function_start,
         unresolved: named.unresolved.clone(),
         doubtful: named.doubtful,
     }
@@ -178,6 +180,7 @@ pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named 
         named.source = name.source.as_deref().and_then(source_of);
         let at = name.found_at.as_ref().map(path);
         named.from = found_of(name.found_in.as_deref().unwrap_or_default(), at);
+        named.function_start = name.function_start;
         named.unresolved = name.unresolved.clone();
         named.doubtful = name.doubtful;
     }
