@@ -146,7 +146,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// The containers in the path of a control group, with the user who has made the outermost:
-    /// whoever owns a group makes others in it, of any name.
+    /// the owner of a group makes others in it, of any name.
     fn places(&self, path: &str) -> Vec<Place> {
         let mut places = cgroup_path::places(path);
         if let Some(place) = places.first_mut().filter(|place| place.user.is_none()) {

@@ -58,8 +58,8 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    /// The same with their names. One without a name is called by its number, and those of one
-    /// name, which a pack has, are told apart.
+    /// The same with their names. One without a name is called by its number; those of one name,
+    /// which a pack has, have numbers behind it.
     pub(super) fn named_parameters(&self, function: &Node<'a>) -> Result<Vec<(Node<'a>, String)>> {
         let parameters = self.parameters_of(function)?;
         // One that is damaged takes only itself with it.

@@ -13,7 +13,7 @@ use crate::args::{ContainerGroup, ProbeOptions, TargetSpec};
 use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
-use crate::attach::target::group::{left_out, may_join};
+use crate::attach::target::group::{may_join, sharing_note};
 use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
 use crate::names::build_id;
@@ -57,8 +57,8 @@ pub(super) struct ContainerWatcher<'a> {
     compile: CompileOptions<'a>,
     /// Their names.
     asked: Option<&'a ContainerGroup>,
-    /// Those that were said to be left out.
-    left_out: HashSet<String>,
+    /// Those whose pid namespace a note said is shared.
+    noted: HashSet<String>,
     /// The containers known so far.
     containers: Containers,
     /// The file system that we see.
@@ -112,7 +112,7 @@ impl<'a> ContainerWatcher<'a> {
                 TargetSpec::Group(asked) => Some(asked),
                 _ => None,
             },
-            left_out: HashSet::new(),
+            noted: HashSet::new(),
             containers: Containers::take()?,
             ours: RootId::ours().context("cannot look at the root directory")?,
             roots: HashMap::new(),
@@ -254,8 +254,8 @@ impl<'a> ContainerWatcher<'a> {
         if !container.is_some_and(|container| may_join(container, fits)) {
             let shared = container.filter(|container| container.is_called(fits));
             if let Some(name) = shared.map(|one| one.name.clone()) {
-                if self.left_out.len() < KNOWN_MAX && self.left_out.insert(name.clone()) {
-                    self.options.note(&left_out(&[&name]));
+                if self.noted.len() < KNOWN_MAX && self.noted.insert(name.clone()) {
+                    self.options.note(&sharing_note(&[&name]));
                 }
             }
             return false;

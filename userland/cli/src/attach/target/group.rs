@@ -104,8 +104,8 @@ fn all_of(asked: &ContainerGroup) -> anyhow::Result<Vec<Running>> {
     let is_glob = asked.patterns.iter().all(|pattern| is_glob(pattern));
     match (names.is_empty(), is_glob && !members.is_empty()) {
         (true, _) => {}
-        (false, true) => eprintln!("nsprobe: {}", escaped(&left_out(&names))),
-        (false, false) => bail!("{}", left_out(&names)),
+        (false, true) => eprintln!("nsprobe: {}", escaped(&sharing_note(&names))),
+        (false, false) => bail!("{}", sharing_note(&names)),
     }
     Ok(members)
 }
@@ -133,7 +133,7 @@ fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<V
         // With members, those that come are said with them.
         if !shared.is_empty() {
             let names: Vec<&str> = shared.iter().map(Running::name).collect();
-            eprintln!("nsprobe: {}", escaped(&left_out(&names)));
+            eprintln!("nsprobe: {}", escaped(&sharing_note(&names)));
         }
         eprintln!(
             "nsprobe: no container {} runs: waiting for one",
@@ -171,7 +171,7 @@ fn is_apart(one: &Running) -> bool {
 }
 
 /// What is said of those that cannot be told from others.
-pub(crate) fn left_out(names: &[&str]) -> String {
+pub(crate) fn sharing_note(names: &[&str]) -> String {
     let (are, each) = match names {
         [one] => (format!("container {one} shares its"), "it"),
         _ => (

@@ -39,7 +39,8 @@ pub(super) fn by_name(
     let has_name = |mapping: &Mapping| is_called(&mapping.path, name);
     let (mut containers, mut is_cut) = (0, false);
     let mut found = Vec::new();
-    for (container, pids) in processes()? {
+    let running = Containers::take()?;
+    for (container, pids) in processes(&running)? {
         let files = mapped.files(&pids, has_name);
         is_cut |= files.len() == FILES_MAX;
         containers += usize::from(container.is_some() && !files.is_empty());
@@ -56,10 +57,10 @@ pub(super) fn by_name(
             Err(error) => all.notes.push(format!("{name}: {error:#}")),
         }
     }
-    if containers == 0 {
+    if containers == 0 && mapped.is_by_module() {
         // A program may be mapped by the name that a link leads to.
         let theirs = |process: &Process| open_somewhere(process, name);
-        if let Some((users, first)) = users(theirs, ours.as_ref().ok(), mapped) {
+        if let Some((users, first)) = users(&running, theirs, ours.as_ref().ok(), mapped) {
             let hint = format!("{users} called {name}: -c {first} traces it");
             match &ours {
                 Ok(_) => all.notes.push(hint),
@@ -109,7 +110,10 @@ fn stands_for(name: &str, files: usize, containers: usize) -> String {
 pub(super) fn by_path(path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
     let ours = open_here(path);
     let theirs = |process: &Process| open_in(process, path).ok();
-    let Some((users, first)) = users(theirs, ours.as_ref().ok(), mapped) else {
+    // Without the module nothing is probed, and one file tells what a spec means.
+    let running = Containers::take().ok().filter(|_| mapped.is_by_module());
+    let users = running.and_then(|running| users(&running, theirs, ours.as_ref().ok(), mapped));
+    let Some((users, first)) = users else {
         return Ok(Opened::from(ours?));
     };
     let mut opened = match ours {
@@ -125,15 +129,12 @@ pub(super) fn by_path(path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
 /// What is said of containers that have code mapped from another file than `ours`, which is
 /// `theirs` as they see it, and the name of the first; none if there is no such container.
 fn users(
+    containers: &Containers,
     theirs: impl Fn(&Process) -> Option<OpenedFile>,
     ours: Option<&OpenedFile>,
     mapped: &Mapped,
 ) -> Option<(String, String)> {
-    if !mapped.is_by_module() {
-        return None;
-    }
     let ours = ours.and_then(|ours| mapped.id_of(ours).ok());
-    let containers = Containers::take().ok()?;
     let running = containers.iter().filter(|one| one.is_running());
     let mut names = BTreeSet::new();
     for container in running.take(SEARCHED_MAX) {
@@ -173,8 +174,7 @@ fn users(
 }
 
 /// All processes but this one, by the container that they are in.
-fn processes() -> anyhow::Result<Vec<(Option<String>, Vec<u32>)>> {
-    let containers = Containers::take()?;
+fn processes(containers: &Containers) -> anyhow::Result<Vec<(Option<String>, Vec<u32>)>> {
     let running = containers.iter().filter(|one| one.is_running());
     let mut all: Vec<_> = running
         .map(|one| (Some(one.name.clone()), one.processes.clone()))
