@@ -71,7 +71,7 @@ fn parts(profile: &Output, (comm, before, behind): (&str, &str, &str)) -> Vec<f6
         }
     }
     let all: u64 = parts.iter().sum();
-    assert!(all > 1000, "{comm}: {all}");
+    assert!(all > 500, "{comm}: {all}");
     let parts: Vec<f64> = parts
         .iter()
         .map(|part| 100.0 * *part as f64 / all as f64)
