@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: a file whose file system a server answers for is not probed unless the probe insists,
-//! and a server that does not answer stops nobody but those who use its files.
+//! and a server that does not answer stops nobody but those who use its files. Signals end a
+//! tracer, whatever it waits for.
 
 use super::capsule::Folder;
 use super::mounted_files::Mounted;
@@ -202,6 +203,54 @@ fn signals_end_a_tracer_whose_output_nobody_reads() {
         assert_eq!(ended.signal(), Some(Signal::SIGINT as i32));
         assert_eq!(session.info().probes, 0);
     }
+}
+
+test! { core, a_second_signal_prints_the_table_without_slow_names }
+/// Once the second signal ended nsprobe, and its table was lost.
+fn a_second_signal_prints_the_table_without_slow_names() {
+    let _module = Module::load();
+    let mut victim = Victim::caller(FUNCTION);
+    let spec = format!("{}:{FUNCTION}", victim.file().display());
+    let pid = victim.pid().to_string();
+    let mut running = Running::start(&["stacks", "--frame-pointers", "-p", &pid, &spec]);
+    running.attached(1);
+    let tracer = running.pid();
+    let parsers = parsers_of(tracer);
+    for parser in &parsers {
+        kill(*parser, Signal::SIGSTOP).expect("it runs");
+    }
+    assert!(!parsers.is_empty());
+    victim.call(100);
+    let interrupt = || kill(Pid::from_raw(tracer as i32), Signal::SIGINT).expect("it runs");
+    interrupt();
+    let session = Session::open();
+    assert!(within(PATIENCE, || session.info().probes == 0));
+    interrupt();
+    let begun = Instant::now();
+    let output = running.ended().succeeded();
+    println!("{:?} {output:?}", begun.elapsed());
+    assert!(begun.elapsed() < SOON);
+    assert!(
+        output.lines().any(|line| line.contains("100")),
+        "{output:?}"
+    );
+    let note = format!("{}: no names: ", victim.file().display());
+    assert!(output.stderr.contains(&note), "{output:?}");
+}
+
+/// The processes in which a tracer has files parsed.
+fn parsers_of(tracer: u32) -> Vec<Pid> {
+    let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = program(&tracer.to_string());
+    let threads = fs::read_dir(format!("/proc/{tracer}/task")).expect("it runs");
+    let threads = threads.map(|thread| thread.expect("it can be listed").path());
+    let children = threads.flat_map(|thread| fs::read_to_string(thread.join("children")));
+    let children: Vec<String> = children.collect();
+    let children = children.iter().flat_map(|pids| pids.split_whitespace());
+    let parsers = children.filter(|pid| program(pid) == own);
+    parsers
+        .map(|pid| Pid::from_raw(pid.parse().expect("a number")))
+        .collect()
 }
 
 /// A line of a process' status.

@@ -202,8 +202,7 @@ impl<'a> Run<'a> {
             let limit = UnwindLoader::patience(target, wanted.options);
             let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
             rows.first(&session, &planned, target, limit, |left| {
-                let left = counted(left, "file");
-                progress.show(since, || format!("compiling unwind rows of {left}…"));
+                show_rows(&mut progress, since, left);
                 !events.is_interrupted()
             });
             progress.hide();
@@ -365,7 +364,15 @@ impl<'a> Run<'a> {
 
     /// Stops compiling rows; returns the report.
     pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
-        Some(self.rows.take()?.end())
+        let mut progress = Progress::new(self.wanted.options.quiet);
+        progress.at_end();
+        let since = Instant::now();
+        let report = self.rows.take()?.end(|left| {
+            show_rows(&mut progress, since, left);
+            !signals::is_hurried()
+        });
+        progress.hide();
+        report
     }
 
     /// Probes added since the last call.
@@ -448,6 +455,11 @@ fn announcement(planned: &Planned, target: &Target) -> String {
         [probe] => format!("tracing {} of {target}", probe.label),
         probes => format!("tracing {} functions of {target}", probes.len()),
     }
+}
+
+fn show_rows(progress: &mut Progress, since: Instant, left: usize) {
+    let left = counted(left, "file");
+    progress.show(since, || format!("compiling unwind rows of {left}…"));
 }
 
 fn next_wait(pause: Duration, limits: [Option<Instant>; 3]) -> Duration {

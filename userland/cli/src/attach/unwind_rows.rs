@@ -23,10 +23,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a trace waits for the first rows before it begins without the rest.
+/// How long a trace waits for the first rows before it begins without the rest, and for the last
+/// ones when it ends.
 const WAIT: Duration = Duration::from_secs(30);
 /// The wait for a trace of the whole machine.
 const WAIT_HOST: Duration = Duration::from_secs(1);
@@ -61,7 +62,8 @@ pub(crate) struct RowsReport {
 #[derive(Debug)]
 pub(crate) struct UnwindLoader {
     queue: LoadQueue,
-    thread: JoinHandle<RowsReport>,
+    /// What it has done, when it ends.
+    report: Receiver<RowsReport>,
 }
 
 impl UnwindLoader {
@@ -87,7 +89,8 @@ impl UnwindLoader {
         let (cache, keep) = (queue.cache.clone(), options.rows.keep);
         let parsers = options.parsers();
         let (tell, started) = mpsc::channel();
-        let thread = thread.spawn(move || {
+        let (done, report) = mpsc::channel();
+        thread.spawn(move || {
             // A parser ends with the thread that starts it.
             let (parser, failed) = match nsprobe_worker::Worker::start(parsers) {
                 Ok(parser) => (Some(parser), None),
@@ -95,9 +98,7 @@ impl UnwindLoader {
             };
             // If the receiver is gone, it has given up.
             let _ = tell.send(failed);
-            let Some(parser) = parser else {
-                return RowsReport::default();
-            };
+            let Some(parser) = parser else { return };
             let worker = Worker {
                 unwinder,
                 parser,
@@ -107,10 +108,11 @@ impl UnwindLoader {
                 seen: HashSet::new(),
                 report: RowsReport::default(),
             };
-            worker.work(&receiver, &left)
+            // If the receiver is gone, it took too long.
+            let _ = done.send(worker.work(&receiver, &left));
         })?;
         let failed = started.recv().context("the thread of unwind rows ended")?;
-        failed.map_or(Ok(UnwindLoader { queue, thread }), |why| Err(why.into()))
+        failed.map_or(Ok(UnwindLoader { queue, report }), |why| Err(why.into()))
     }
 
     /// The queue, for code that finds files.
@@ -152,11 +154,13 @@ impl UnwindLoader {
         }
     }
 
-    /// Ends the thread once it has done what was asked for so far; what it has done.
-    pub(crate) fn end(self) -> RowsReport {
+    /// Ends the thread once it has done what was asked for so far; what it has done. None when that
+    /// takes too long, or `goes_on` returns false; it is called as by [`first`](Self::first).
+    pub(crate) fn end(self, goes_on: impl FnMut(usize) -> bool) -> Option<RowsReport> {
+        self.queue.left.wait(WAIT, goes_on);
         // A thread that has ended has nothing to report.
         let _ = self.queue.jobs.send(None);
-        self.thread.join().unwrap_or_default()
+        self.report.recv_timeout(PAUSE_MIN).ok()
     }
 }
 

@@ -229,7 +229,6 @@ impl Names {
     pub(crate) fn at_end(&mut self) {
         self.patience = PATIENCE_AT_END;
         self.progress.at_end();
-        signals::printing();
     }
 
     /// Whether output continues, although these files have not answered.
@@ -477,17 +476,18 @@ impl Names {
         let mut told = told.unwrap_or_default();
         let needed = self.files.iter().filter(|(_, file)| file.is_needed);
         let lines = needed.map(|(id, file)| match told.remove(id) {
-            Some(line) => line,
-            None => {
+            // Of a trace that ends in order every answer came, or was given up.
+            Some(line) if file.asked.is_empty() || !signals::is_hurried() => line,
+            told => {
                 let why = match &file.state {
-                    Stage::Unusable(why) => why.clone(),
-                    _ => "it was not read in time".to_owned(),
+                    Stage::Unusable(why) => why,
+                    _ if told.is_some() => "the rest was not read in time",
+                    _ => "it was not read in time",
                 };
-                let path = self.place(*id).and_then(Result::ok);
-                let path: Option<PathBuf> = path.map(|placed| placed.path.clone());
+                let path = self.path(*id);
                 let known = self.objects.known(*id);
                 let build_id = known.map(|known| hex(build_id(&known)));
-                Line::without(path.as_deref(), &build_id.unwrap_or_default(), &why)
+                Line::without(path.as_deref(), &build_id.unwrap_or_default(), why)
             }
         });
         lines.collect()

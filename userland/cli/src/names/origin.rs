@@ -76,11 +76,12 @@ impl PinnedObject {
         }
     }
 
-    /// The path of a file that the kernel held, which need not be read for that.
+    /// The path of a file that we hold, which need not be read for that.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match &self.source {
             FileSource::Claimed(file) => Some(path_of(file)),
-            FileSource::Vdso | FileSource::Probed { .. } | FileSource::Process => None,
+            FileSource::Probed { path, .. } => Some(path.clone()),
+            FileSource::Vdso | FileSource::Process => None,
         }
     }
 }

@@ -19,10 +19,8 @@ const TURN: Duration = Duration::from_millis(100);
 pub(crate) struct Progress {
     is_quiet: bool,
     is_terminal: bool,
-    /// Whether a signal ends the wait, and nothing else.
-    is_at_end: bool,
-    /// When the first wait began.
-    begun: Option<Instant>,
+    /// When nothing was traced any more: since then a signal ends the wait, and nothing else.
+    ended: Option<Instant>,
     /// Whether a long wait was reported.
     is_reported: bool,
     shown: Option<(ProgressBar, String)>,
@@ -34,8 +32,7 @@ impl Progress {
         Progress {
             is_quiet,
             is_terminal: io::stderr().is_terminal(),
-            is_at_end: false,
-            begun: None,
+            ended: None,
             is_reported: false,
             shown: None,
         }
@@ -43,8 +40,7 @@ impl Progress {
 
     /// Nothing is traced any more.
     pub(crate) fn at_end(&mut self) {
-        self.is_at_end = true;
-        self.begun = None;
+        self.ended = Some(Instant::now());
     }
 
     /// Something has waited since then, for what the text says.
@@ -53,8 +49,7 @@ impl Progress {
             return;
         }
         if !self.is_terminal {
-            let begun = *self.begun.get_or_insert(since);
-            let is_due = self.is_at_end && begun.elapsed() >= LONG;
+            let is_due = self.ended.is_some_and(|ended| ended.elapsed() >= LONG);
             if is_due && !std::mem::replace(&mut self.is_reported, true) {
                 eprintln!("nsprobe: {}{}", text(), self.advice());
             }
@@ -80,9 +75,9 @@ impl Progress {
     }
 
     fn advice(&self) -> &'static str {
-        match self.is_at_end {
-            true => " (Ctrl-C prints what there is)",
-            false => "",
+        match self.ended {
+            Some(_) => " (Ctrl-C prints what there is)",
+            None => "",
         }
     }
 

@@ -5,6 +5,7 @@
 use super::files::Files;
 use super::jobs::{Answer, Busy, Job, Shared};
 use super::line::Line;
+use crate::signals;
 use anyhow::Context;
 use nsprobe_worker::{Options, Worker};
 use std::collections::BTreeMap;
@@ -21,8 +22,10 @@ const THREADS_MAX: usize = 4;
 const NAMES_PART: u64 = 4;
 /// Interval at which a thread looks for unused files.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a thread may take to sum up.
-const SUM_UP: Duration = Duration::from_secs(5);
+/// How long threads may take to sum up, and how long when a signal asks for results. Less than a
+/// signal lets us stand still.
+const SUM_UP: Duration = Duration::from_secs(2);
+const SUM_UP_HURRIED: Duration = Duration::from_millis(100);
 
 /// The threads, for their callers.
 #[derive(Debug)]
@@ -194,7 +197,10 @@ impl Threads {
 
     /// Sources of names, by object, as far as the threads report them in time.
     pub(super) fn sources(&mut self) -> BTreeMap<u32, Line> {
-        let until = Instant::now() + SUM_UP;
+        let until = match signals::is_hurried() {
+            false => Instant::now() + SUM_UP,
+            true => Instant::now() + SUM_UP_HURRIED,
+        };
         let mut all = BTreeMap::new();
         let (tell, told) = mpsc::channel();
         for at in 0..self.threads.len() {
