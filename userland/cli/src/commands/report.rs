@@ -4,14 +4,15 @@
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
 use crate::hits::assembler::{HitAssembler, Ready};
 use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::{whole_stack, words_of};
+use crate::hits::lookup::{kernel_addresses, whole_stack, words_of};
 use crate::names::function_names::name_symbols;
 use crate::output::summary::Summary;
 use crate::output::tables::{Style, TablePrinter};
 use crate::recording::capsule::{Capsule, Offline};
 use crate::tasks::Place;
 use anyhow::bail;
-use libnsprobe::common::record::{Details, Hit};
+use libnsprobe::common::abi::KERNEL_FRAMES_MAX;
+use libnsprobe::common::record::{Details, Frame, Hit, Method, Unmapped, HIT_KERNEL};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_capsule::Reader;
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
@@ -203,9 +204,13 @@ impl Counts {
                 None => {}
             }
         }
+        let mut stack = Vec::new();
+        if hit.flags & HIT_KERNEL != 0 {
+            stack.extend(kernel_frames(&hit, ready.details().kernel));
+        }
         let frames = frames.into_iter();
-        let frames: Vec<_> = frames.map(|frame| offline.settled(frame, &hit)).collect();
-        let stack = words_of(&frames);
+        stack.extend(frames.map(|frame| offline.settled(frame, &hit)));
+        let stack = words_of(&stack);
         *self.rows.entry((key, stack, hit.stack_end)).or_default() += 1;
     }
 
@@ -254,6 +259,19 @@ impl Counts {
         };
         self.rows.into_iter().map(row).collect()
     }
+}
+
+/// The kernel's part of a sample's stack, as the module has it in the rows of a table.
+fn kernel_frames<'a>(hit: &Hit, addresses: &'a [u64]) -> impl Iterator<Item = Frame> + 'a {
+    let addresses = kernel_addresses(hit, addresses).take(KERNEL_FRAMES_MAX);
+    addresses.map(|(address, exact)| Frame::Address {
+        address,
+        why: Unmapped::Kernel as u8,
+        method: match exact {
+            true => Method::Registers as u8,
+            false => Method::Row as u8,
+        },
+    })
 }
 
 /// Containers, and the numbers that stand for them in keys.

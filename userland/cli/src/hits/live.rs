@@ -4,17 +4,13 @@
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{generated_address, without_object, Named};
+use crate::names::named::{generated_address, in_kernel, kernel_address, Named};
 use crate::names::Names;
 use crate::tasks::HitNames;
-use libnsprobe::common::record::{
-    CodeMapping, Details, Frame, Frames, Hit, Method, Record, StackCopy, Unmapped,
-};
+use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, Record, StackCopy};
 use libnsprobe::{Batch, Session, Stacks};
-use nsprobe_symbolize::demangle::demangle;
-use nsprobe_symbolize::{KernelSymbol, KernelSymbols, SourceFrame};
+use nsprobe_symbolize::{KernelSymbol, KernelSymbols};
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Names and containers for the records of a session.
@@ -109,22 +105,14 @@ impl LiveOf<'_> {
 
 impl NameFrames for LiveOf<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
-        match frame {
-            Frame::Address {
-                address,
-                why,
-                method,
-            } if why == Unmapped::Kernel as u8 => {
-                let behind = u64::from(Method::is_exact(method));
-                let symbol = self.kernel(address.wrapping_add(behind));
-                Rc::new(symbol.map_or_else(|| without_object(why), |it| in_kernel(it, address)))
+        if let Some((address, exact)) = kernel_address(&frame) {
+            return Rc::new(in_kernel(address, self.kernel(address, exact)));
+        }
+        match (self.live.only_process, generated_address(&frame)) {
+            (Some(pid), Some((address, exact))) => {
+                self.live.names.jit.name_last(address, !exact, pid).named
             }
-            frame => match (self.live.only_process, generated_address(&frame)) {
-                (Some(pid), Some((address, exact))) => {
-                    self.live.names.jit.name_last(address, !exact, pid).named
-                }
-                _ => self.live.names.name(self.session, frame),
-            },
+            _ => self.live.names.name(self.session, frame),
         }
     }
 
@@ -138,22 +126,6 @@ impl NameFrames for LiveOf<'_> {
 
     fn wait(&mut self) {
         self.live.names.wait();
-    }
-}
-
-/// A place in a function of the kernel.
-fn in_kernel(symbol: &KernelSymbol, address: u64) -> Named {
-    let file = symbol.module.as_deref().unwrap_or("kernel");
-    Named {
-        functions: vec![SourceFrame {
-            function: demangle(&symbol.name),
-            function_offset: Some(address.wrapping_sub(symbol.address)),
-            file: None,
-            line: None,
-            inlined: false,
-        }],
-        path: Some(PathBuf::from(format!("[{file}]"))),
-        ..Named::default()
     }
 }
 
@@ -176,8 +148,8 @@ impl Lookup for LiveOf<'_> {
         self.live.continuations.note(head, mappings, words);
     }
 
-    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol> {
-        self.live.kernel.find(return_address)
+    fn kernel(&self, address: u64, exact: bool) -> Option<&KernelSymbol> {
+        self.live.kernel.find(address.wrapping_add(exact.into()))
     }
 
     fn finished(&self) -> u64 {

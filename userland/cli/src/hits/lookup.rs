@@ -4,7 +4,9 @@
 use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
 use crate::names::named::Named;
-use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
+use libnsprobe::common::record::{
+    CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd, HIT_KERNEL,
+};
 use nsprobe_symbolize::KernelSymbol;
 use std::rc::Rc;
 
@@ -64,8 +66,9 @@ pub(crate) trait Lookup: NameFrames {
     /// Keeps a copy of a stack for the hit that comes next.
     fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]);
 
-    /// The kernel's function that a return address lies in.
-    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol>;
+    /// The kernel's function that an address lies in; `exact` says whether it is that of the
+    /// instruction itself, and not behind a call.
+    fn kernel(&self, address: u64, exact: bool) -> Option<&KernelSymbol>;
 
     /// Stacks that [`rest`](Self::rest) has finished.
     fn finished(&self) -> u64;
@@ -128,4 +131,15 @@ pub(crate) fn words_of(frames: &[Frame]) -> Vec<u64> {
         words.extend(encoded.iter().take(count));
     }
     words
+}
+
+/// The addresses of the kernel's stack in a record, and whether each is that of the instruction
+/// itself: a sample begins where the kernel was interrupted; all others are return addresses.
+pub(crate) fn kernel_addresses<'a>(
+    hit: &Hit,
+    addresses: &'a [u64],
+) -> impl Iterator<Item = (u64, bool)> + 'a {
+    let is_sample = hit.flags & HIT_KERNEL != 0;
+    let numbered = addresses.iter().enumerate();
+    numbered.map(move |(number, address)| (*address, is_sample && number == 0))
 }

@@ -3,10 +3,11 @@
 
 use crate::hits::assembler::Ready;
 use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::{whole_stack, Lookup};
+use crate::hits::lookup::{kernel_addresses, whole_stack, Lookup};
 use crate::hits::view::{FrameView, HitView, KernelFrame};
 use crate::names::function_names::name_symbols;
 use crate::names::jit::Moment;
+use libnsprobe::common::record::Hit;
 use nsprobe_spec::decode;
 use std::collections::HashMap;
 
@@ -89,21 +90,26 @@ impl Views {
             formats,
             values: &values,
             frames: &self.frames,
-            kernel: &kernel_frames(lookup, details.kernel),
+            kernel: &kernel_frames(lookup, hit, details.kernel),
             container: container.as_deref(),
         }))
     }
 }
 
 /// The kernel's frames with their names, but for the module's own in front.
-fn kernel_frames<'a>(lookup: &'a impl Lookup, addresses: &[u64]) -> Vec<KernelFrame<'a>> {
-    let frame = |&address: &u64| KernelFrame {
+fn kernel_frames<'a>(
+    lookup: &'a impl Lookup,
+    hit: &Hit,
+    addresses: &[u64],
+) -> Vec<KernelFrame<'a>> {
+    let frame = |(address, exact)| KernelFrame {
         address,
-        symbol: lookup.kernel(address),
+        symbol: lookup.kernel(address, exact),
     };
     let is_own = |frame: &KernelFrame<'_>| {
         let module = frame.symbol.and_then(|symbol| symbol.module.as_deref());
         module == Some("nsprobe")
     };
-    addresses.iter().map(frame).skip_while(is_own).collect()
+    let frames = kernel_addresses(hit, addresses).map(frame);
+    frames.skip_while(is_own).collect()
 }

@@ -3,7 +3,8 @@
 
 use crate::names::origin::Origin;
 use libnsprobe::common::record::{Frame, Method, Unmapped};
-use nsprobe_symbolize::{NamesFrom, Source, SourceFrame};
+use nsprobe_symbolize::demangle::demangle;
+use nsprobe_symbolize::{KernelSymbol, NamesFrom, Source, SourceFrame};
 use std::path::{Path, PathBuf};
 
 /// A place in an object: its id, the offset in its file, and how the frame was found.
@@ -49,6 +50,37 @@ pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
             method,
         } if why == Unmapped::Anonymous as u8 => Some((address, Method::is_exact(method))),
         _ => None,
+    }
+}
+
+/// The address of a frame of the kernel, and whether it is that of the instruction itself.
+pub(crate) fn kernel_address(frame: &Frame) -> Option<(u64, bool)> {
+    match *frame {
+        Frame::Address {
+            address,
+            why,
+            method,
+        } if why == Unmapped::Kernel as u8 => Some((address, Method::is_exact(method))),
+        _ => None,
+    }
+}
+
+/// A place in a function of the kernel, if that is known.
+pub(crate) fn in_kernel(address: u64, symbol: Option<&KernelSymbol>) -> Named {
+    let Some(symbol) = symbol else {
+        return without_object(Unmapped::Kernel as u8);
+    };
+    let file = symbol.module.as_deref().unwrap_or("kernel");
+    Named {
+        functions: vec![SourceFrame {
+            function: demangle(&symbol.name),
+            function_offset: Some(address.wrapping_sub(symbol.address)),
+            file: None,
+            line: None,
+            inlined: false,
+        }],
+        path: Some(PathBuf::from(format!("[{file}]"))),
+        ..Named::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::view::FrameView;
 use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
-use crate::names::named::{without_object, Named};
+use crate::names::named::{in_kernel, kernel_address, without_object, Named};
 use crate::output::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
@@ -232,6 +232,7 @@ pub(crate) struct Offline<'a> {
     contents: &'a Contents,
     names: HashMap<(u32, u64, bool), Rc<Named>>,
     generated: GeneratedNames<'a>,
+    /// By the address behind a frame's instruction.
     kernel: HashMap<u64, KernelSymbol>,
     places: CapsulePlaces,
     finished: u64,
@@ -268,6 +269,9 @@ impl Offline<'_> {
 
 impl NameFrames for Offline<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
+        if let Some((address, exact)) = kernel_address(&frame) {
+            return Rc::new(in_kernel(address, self.kernel(address, exact)));
+        }
         let key = match frame {
             Frame::Object { id, offset, method } => (id, offset, Method::is_exact(method)),
             Frame::Address { why, .. } => return Rc::new(without_object(why)),
@@ -316,8 +320,8 @@ impl Lookup for Offline<'_> {
 
     fn note_copy(&mut self, _: &StackCopy, _: &[CodeMapping], _: &[u64]) {}
 
-    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol> {
-        self.kernel.get(&return_address)
+    fn kernel(&self, address: u64, exact: bool) -> Option<&KernelSymbol> {
+        self.kernel.get(&address.wrapping_add(exact.into()))
     }
 
     fn finished(&self) -> u64 {

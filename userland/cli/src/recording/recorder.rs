@@ -245,7 +245,7 @@ impl Recorder {
         let (hit, details) = (ready.hit(), ready.details());
         let mut lookup = self.live.of(session);
         if self.names {
-            self.wants.kernel(&lookup, details.kernel);
+            self.wants.kernel(&lookup, hit, details.kernel);
             if let Some(label) = self.labels.get(&hit.probe) {
                 self.wants.fields(label, details.fields);
             }

@@ -2,10 +2,10 @@
 //! Names that the recorded hits need, each once.
 
 use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::{Lookup, NameFrames};
+use crate::hits::lookup::{kernel_addresses, Lookup, NameFrames};
 use crate::recording::capsule::convert;
 use crate::recording::generated_code::Code;
-use libnsprobe::common::record::{Frame, Frames, Method};
+use libnsprobe::common::record::{Frame, Frames, Hit, Method};
 use nsprobe_capsule::model::{FrameName, Names, SymbolName};
 use nsprobe_spec::decode::{self, FieldValue};
 use std::collections::{HashSet, VecDeque};
@@ -46,11 +46,12 @@ impl Wants {
     }
 
     /// So are functions of the kernel.
-    pub(super) fn kernel(&mut self, lookup: &impl Lookup, addresses: &[u64]) {
-        for &address in addresses {
-            if self.kernel.insert(address) {
-                let symbol = lookup.kernel(address);
-                let name = symbol.map(|symbol| convert::kernel_name(address, symbol));
+    pub(super) fn kernel(&mut self, lookup: &impl Lookup, hit: &Hit, addresses: &[u64]) {
+        for (address, exact) in kernel_addresses(hit, addresses) {
+            let behind = address.wrapping_add(exact.into());
+            if self.kernel.insert(behind) {
+                let symbol = lookup.kernel(address, exact);
+                let name = symbol.map(|symbol| convert::kernel_name(behind, symbol));
                 self.names.kernel.extend(name);
             }
         }

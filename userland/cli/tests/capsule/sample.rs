@@ -3,7 +3,7 @@
 
 use libnsprobe::common::record::{
     Frame, Header as RecordHeader, Hit, LateStack, Lost, Method, OffRecord, StackEnd, Unmapped,
-    HIT_RETURN, KIND_HIT, KIND_LATE_STACK, KIND_LOST, KIND_OFF,
+    HIT_KERNEL, HIT_RETURN, KIND_HIT, KIND_LATE_STACK, KIND_LOST, KIND_OFF,
 };
 use nsprobe_capsule::model::{
     Container, End, FrameName, Function, GeneratedName, Header, KernelName, Names, Object, Probe,
@@ -106,7 +106,12 @@ fn records() -> Vec<Vec<u8>> {
         hit.stack = 0;
         hit.stack_end = StackEnd::Late as u8;
     };
-    let copied = |hit: &mut Hit| hit.stack_end = StackEnd::Copied as u8;
+    let copied = |hit: &mut Hit| {
+        hit.stack_end = StackEnd::Copied as u8;
+        hit.flags = HIT_KERNEL;
+    };
+    // Where a sample was taken, and who had called that.
+    let interrupted = [0xffff_8000_000f, 0xffff_8000_0010];
     let nowhere = |hit: &mut Hit| hit.stack_end = StackEnd::NoRow as u8;
     let returned = |hit: &mut Hit| {
         hit.probe = 2;
@@ -119,7 +124,7 @@ fn records() -> Vec<Vec<u8>> {
         lost.as_bytes().to_vec(),
         with(hit(4000, 100, waits), None, &[], &[0b0001, 0, 0, 0]),
         late(100).as_bytes().to_vec(),
-        with(hit(5000, 102, copied), None, &[], &[0, 0, 0, 0]),
+        with(hit(5000, 102, copied), None, &interrupted, &[0, 0, 0, 0]),
         with(hit(6000, 100, returned), Some(1_234_567), &[], &[]),
         with(hit(7000, 102, waits), None, &[], &[0, 0, 0, 0]),
         off.as_bytes().to_vec(),

@@ -142,7 +142,7 @@ mod tests {
 
         fn note_copy(&mut self, _: &StackCopy, _: &[CodeMapping], _: &[u64]) {}
 
-        fn kernel(&self, _: u64) -> Option<&KernelSymbol> {
+        fn kernel(&self, _: u64, _: bool) -> Option<&KernelSymbol> {
             None
         }
 
