@@ -9,7 +9,7 @@ mod strings;
 
 use crate::plain::word;
 use crate::scope::{Place, Role, Scope, ScopeError, Typed};
-use crate::syntax::{Expression, Format, Kind, Span, SpecError, Unary};
+use crate::syntax::{is_dollar, Expression, Format, Kind, Span, SpecError, Unary};
 use crate::types::{Shape, Type};
 use crate::Value;
 use nsprobe_common::program::{Context, Register, BYTES_MAX};
@@ -260,9 +260,13 @@ impl Resolver<'_> {
     }
 
     fn variable(&self, name: &str, span: &Span) -> Result<Thing> {
-        let failed = |why| said(span, why);
-        let variable = self.scope.variable(name).map_err(failed)?;
-        let thing = Thing::from(variable.value.map_err(failed)?);
+        let variable = self.scope.variable(name).map_err(|mut why| {
+            if is_dollar(name) {
+                why.nearest.insert(0, format!("${name}"));
+            }
+            said(span, why)
+        })?;
+        let thing = Thing::from(variable.value.map_err(|why| said(span, why))?);
         match variable.role {
             Role::Parameter => Ok(self.of_entry(thing)),
             Role::Local if self.at_return => error(

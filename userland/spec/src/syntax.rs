@@ -16,7 +16,7 @@ mod signature;
 mod tests;
 mod words;
 
-pub(crate) use words::known_register as register_of;
+pub(crate) use words::{is_dollar, known_register as register_of};
 
 use nsprobe_common::program::{Context, Register};
 use serde::{Deserialize, Serialize};

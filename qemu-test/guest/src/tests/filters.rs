@@ -16,6 +16,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
+
+/// How long a call may take to be printed.
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn family() -> Victim {
     Victim::start("family", &[])
@@ -553,6 +557,20 @@ fn options_of_the_program_let_in_who_is_meant() {
     });
     let by_second = got.iter().filter(|(by, _)| *by == other.pid()).count();
     assert_eq!((got.len(), by_second), (5, 3), "{got:?}");
+
+    // Of several processes the last one ends the trace.
+    let pids = [victim.pid(), other.pid()].map(|pid| pid.to_string());
+    let words = ["trace", "-p", &pids[0], "-p", &pids[1], &spec];
+    let mut both = Running::start(&words);
+    both.attached(1);
+    victim.end();
+    for _ in 0..3 {
+        other.order("m 1");
+        both.wait_for("member", LIMIT);
+    }
+    other.end();
+    let both = both.ended().succeeded();
+    assert!(both.stderr.contains("3 hits"), "{both:?}");
 
     let file = victim::path("call_in_loop");
     let start = |uid: u32| {

@@ -185,6 +185,8 @@ fn everywhere(containers: &[&Container]) {
     host.wait().expect("it ends");
     let got = command::run(&["count", &format!("{PROGRAM}:real_function")]);
     got.refused(&["run files of their own", "-c other"]);
+    let got = command::run(&["set", "served:real_function", "return 0"]);
+    got.refused(&["served stands for 2 files", "choose some with -c or -p"]);
 }
 
 /// The rest of its output, once it was interrupted.

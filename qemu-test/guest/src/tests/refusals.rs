@@ -198,6 +198,7 @@ fn a_user_is_told_what_is_missing() {
     assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
     let of_kernel = command::run(&["trace", "-p", "2", "libc.so.6:open"]);
     of_kernel.refused(&["process 2 runs no code of a program"]);
+    command::run(&["profile", "-p", "2"]).refused(&["process 2 runs no code of a program"]);
     let own = std::process::id().to_string();
     let got = command::run(&["count", "-p", &own, "libc.so.6:open", "-t", "0.1s"]);
     assert!(got.stderr.contains("libc.so.6 mapped now"), "{got:#?}");

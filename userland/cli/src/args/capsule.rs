@@ -141,7 +141,8 @@ pub(super) struct ReportArguments {
     callers: bool,
     /// Print all stacks folded, one a line
     ///
-    /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
+    /// The functions of a stack from the outermost on, and its count, or of samples nanoseconds of
+    /// CPU time: what flame graphs are made of.
     #[arg(long, help_heading = OUTPUT, conflicts_with_all = ["json", "top"])]
     folded: bool,
     /// Print one JSON object a line (docs/json.md)

@@ -25,6 +25,7 @@ const ROWS: &str = "16384";
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
                   nsprobe profile -c web -t 10 -o web.svg",
+    mut_arg("by", by_of_profile),
     mut_arg("output", of_profile),
     mut_arg("rows", |rows| rows.default_value(ROWS))
 )]
@@ -58,7 +59,8 @@ pub(super) struct ProfileArguments {
     table: TableArguments,
     /// Print folded stacks, one a line
     ///
-    /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
+    /// The functions of a stack from the outermost on, and its nanoseconds of CPU time: what flame
+    /// graphs are made of.
     #[arg(long, help_heading = OUTPUT, conflicts_with_all = ["json", "interval", "top"])]
     folded: bool,
     /// Most frames of a stack
@@ -117,6 +119,14 @@ impl ProfileArguments {
             }
         }
     }
+}
+
+/// What a sample can be counted by.
+fn by_of_profile(by: Arg) -> Arg {
+    by.help("Count by keys, such as container,comm").long_help(
+        "Separated by commas: pid, tid, nspid, nstid, comm, uid, cpu, container. A sample has no \
+         arguments and variables.",
+    )
 }
 
 /// Where a profile goes.

@@ -143,6 +143,7 @@ pub(crate) fn plan(
     ))?;
     if let Some(hz) = options.samples_hz {
         check_sample_rate(hz)?;
+        target.check_code()?;
         planned.add_samples(hz, &compile.sink)?;
     }
     Ok(planned)

@@ -113,6 +113,17 @@ impl Target {
         }
     }
 
+    /// Fails for a process that runs no code of a program.
+    pub(crate) fn check_code(&self) -> anyhow::Result<()> {
+        match self {
+            Target::Processes(all) => {
+                let mut views = all.iter().map(FileView::of_process);
+                views.try_for_each(|view| view.check_code())
+            }
+            Target::Host | Target::Command(_) | Target::Group(_) | Target::Container(_) => Ok(()),
+        }
+    }
+
     /// The file at a path as processes see it that the target may start.
     pub(crate) fn at_path(&self, path: &Path) -> Option<OpenedFile> {
         match self {

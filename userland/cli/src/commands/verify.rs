@@ -23,7 +23,7 @@ use look::{Found, Look, Seen};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
 use nsprobe_worker::Limits;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -66,13 +66,15 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     run.detach()?;
     let reports = reports(&run.planned, &seen.context("cannot look at all processes")?);
     let mut out = io::stdout().lock();
-    for report in &reports {
-        match options.json {
-            true => json::line(&mut out, report)?,
-            false => report.write(&mut out)?,
-        }
-    }
     let missing = reports.iter().any(|report| !report.missing.is_empty());
+    match options.json {
+        true => reports
+            .iter()
+            .try_for_each(|report| json::line(&mut out, report))?,
+        false => by_label(reports)
+            .iter()
+            .try_for_each(|report| report.write(&mut out))?,
+    }
     Ok(ExitCode::from(u8::from(missing)))
 }
 
@@ -84,6 +86,10 @@ pub(crate) struct Report {
     function: String,
     #[serde(skip)]
     label: String,
+    #[serde(skip)]
+    pids: BTreeSet<u32>,
+    #[serde(skip)]
+    files: BTreeSet<Option<usize>>,
     file_offset: String,
     armed: usize,
     processes: usize,
@@ -109,12 +115,25 @@ fn reports(planned: &Planned, seen: &[Seen]) -> Vec<Report> {
     planned.probes.iter().enumerate().map(of).collect()
 }
 
+/// Those of one label as one.
+fn by_label(reports: Vec<Report>) -> Vec<Report> {
+    let mut all: Vec<Report> = Vec::new();
+    let mut places = HashMap::new();
+    for report in reports {
+        let place = *places.entry(report.label.clone()).or_insert(all.len());
+        match all.get_mut(place) {
+            Some(known) => known.add(report),
+            None => all.push(report),
+        }
+    }
+    all
+}
+
 impl Report {
     fn new(planned: &Planned, probe: &PlannedProbe, seen: &[&Seen]) -> Report {
         let is = |look: Look| seen.iter().filter(move |seen| seen.look == look);
-        let mut pids: Vec<u32> = is(Look::Armed).map(|seen| seen.pid).collect();
-        let armed = pids.len();
-        pids.dedup();
+        let armed = is(Look::Armed).count();
+        let pids: BTreeSet<u32> = is(Look::Armed).map(|seen| seen.pid).collect();
         let mut reasons: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
         for one in seen {
             if let Look::Missing(why) = one.look {
@@ -130,9 +149,21 @@ impl Report {
             file_offset: format!("{:#x}", probe.offset.0),
             armed,
             processes: pids.len(),
+            pids,
+            files: BTreeSet::from([probe.file]),
             left_out: is(Look::LeftOut).count(),
             missing: reasons.into_iter().map(Missing::new).collect(),
         }
+    }
+
+    /// Adds those of a probe of the same label, in another file.
+    fn add(&mut self, other: Report) {
+        self.files.extend(other.files);
+        self.armed += other.armed;
+        self.pids.extend(other.pids);
+        self.processes = self.pids.len();
+        self.left_out += other.left_out;
+        self.missing.extend(other.missing);
     }
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -145,6 +176,9 @@ impl Report {
             counted(self.armed + missing, "mapping"),
             counted(self.processes, "process")
         )?;
+        if self.files.len() > 1 {
+            write!(out, ", of {}", counted(self.files.len(), "file"))?;
+        }
         match self.left_out {
             0 => writeln!(out)?,
             count => writeln!(

@@ -226,6 +226,11 @@ pub(super) fn dollar(name: &str, span: &Span) -> Result<Kind> {
     )
 }
 
+/// Whether a name means something behind a `$`.
+pub(crate) fn is_dollar(name: &str) -> bool {
+    dollar(name, &(0..0)).is_ok()
+}
+
 /// A register by its name.
 pub(super) fn register(name: &str, span: &Span) -> Result<Kind> {
     if let Some((register, bytes)) = known_register(name) {

@@ -130,7 +130,7 @@ impl<'a> FileView<'a> {
     }
 
     /// Fails for a process that runs no code of a program.
-    fn check_code(&self) -> anyhow::Result<()> {
+    pub(super) fn check_code(&self) -> anyhow::Result<()> {
         if self.container.is_none() && self.process.mappings()?.is_empty() {
             bail!(
                 "process {} runs no code of a program: it is a thread of the kernel, or has ended",

@@ -13,12 +13,11 @@ const BAR: usize = 50;
 impl TablePrinter {
     pub(super) fn histogram(&mut self, row: &TableRow, scale: Scale) -> io::Result<()> {
         let title = self.title(row);
-        let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
         writeln!(
             self.out,
             "{title}: {}, mean {}, least {}, greatest {}",
             counted(row.count, "call"),
-            self.value(mean),
+            self.mean(row),
             self.value(row.least),
             self.value(row.greatest)
         )?;
@@ -45,6 +44,19 @@ impl TablePrinter {
             writeln!(self.out, "  {range:>28} {:>10} |{marks:<BAR$}|", bar.count)?;
         }
         writeln!(self.out)
+    }
+
+    /// The mean of the values; of numbers with a tenth where that is not a whole one.
+    fn mean(&self, row: &TableRow) -> String {
+        let (sum, count) = (i128::from(row.sum), i128::from(row.count.max(1)));
+        let tenths = (10 * sum + sum.signum() * count / 2) / count;
+        match (self.style.timed, tenths % 10) {
+            (false, tenth @ (1.. | ..=-1)) => {
+                let sign = if tenths < 0 { "-" } else { "" };
+                format!("{sign}{}.{}", (tenths / 10).abs(), tenth.abs())
+            }
+            _ => self.value((sum / count) as i64),
+        }
     }
 }
 

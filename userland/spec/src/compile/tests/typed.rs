@@ -525,6 +525,7 @@ fn errors_name_what_is_there() {
     assert!(message("f(node->quantity)").contains("the members are next, color"));
     assert!(message("f(node->counts[3])").contains("3 elements"));
     assert!(message("f(node + node)").contains("cannot be added"));
+    assert!(message("f if elapsed > 1").contains("did you mean $elapsed"));
     assert!(message("f(&two)").contains("no address"));
     assert!(message("f(node->low:enum)").contains("no enumeration"));
     assert!(message("f%return(one)").contains("gone when"));
