@@ -59,7 +59,8 @@ impl Format {
 
     /// The format that the ending of a file's name says.
     pub fn of(path: &Path) -> Result<Format, UnknownEnding> {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let name = path.file_name().unwrap_or_default();
+        let name = name.as_encoded_bytes().to_ascii_lowercase();
         let mut all = Format::ALL.into_iter();
         all.find(|format| name.ends_with(format.ending().as_bytes()))
             .ok_or_else(|| UnknownEnding(path.to_owned()))
@@ -98,6 +99,7 @@ mod tests {
     fn the_ending_says_the_format() {
         let of = |path| Format::of(Path::new(path)).ok();
         assert_eq!(of("a/b.svg"), Some(Format::Flamegraph));
+        assert_eq!(of("A.SVG"), Some(Format::Flamegraph));
         assert_eq!(of("x.folded"), Some(Format::Folded));
         assert_eq!(of("web.pb.gz"), Some(Format::Pprof));
         assert_eq!(of("x.speedscope.json"), Some(Format::Speedscope));

@@ -87,6 +87,16 @@ impl Of {
         matches!(self.shape(), Some(Shape::Character { bytes: 1, .. }))
     }
 
+    /// Bytes of a number of more than one.
+    pub(crate) fn wide_number(&self) -> Option<u64> {
+        match self.shape()? {
+            Shape::Character { bytes, .. }
+            | Shape::Integer { bytes, .. }
+            | Shape::Float { bytes } => Some(*bytes).filter(|bytes| *bytes > 1),
+            _ => None,
+        }
+    }
+
     /// Bytes of a number or pointer in memory.
     pub(crate) fn scalar_bytes(&self) -> Option<u8> {
         let bytes = match self {

@@ -257,9 +257,15 @@ impl Leaks<'_> {
         }
         let unknown = unknown_frees(&run)?;
         if unknown > 0 && self.plan.sample == 0 {
+            let is_full = probes.iter().any(|probe| probe.counters.turned_away > 0);
+            let turned_away = if is_full {
+                ", turned away as the table was full"
+            } else {
+                ""
+            };
             self.plan.options.note(&format!(
-                "{} of blocks without a row: allocated before the start or a fork, or freed already \
-                 (a thread's cache that ends)",
+                "{} of blocks without a row: allocated before the start or a fork{turned_away}, or \
+                 freed already (a thread's cache that ends)",
                 counted(unknown, "free")
             ));
         }

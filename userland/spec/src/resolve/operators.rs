@@ -166,6 +166,17 @@ impl Resolver<'_> {
                  time",
             );
         }
+        let target = self.target(&thing.of, &of.span).ok();
+        let width = target.and_then(|target| target.wide_number());
+        if let Some(bytes) = width {
+            return error(
+                &of.span,
+                format!(
+                    "this points to numbers of {bytes} bytes, where a string has characters of \
+                     one: (char *) in front of it takes it as such"
+                ),
+            );
+        }
         let scalar = self.load(thing, &of.span)?;
         let is_address = scalar.of.is_pointer()
             || scalar.of.is_word()
