@@ -124,7 +124,7 @@ impl ProfileArguments {
 /// What a sample can be counted by.
 fn by_of_profile(by: Arg) -> Arg {
     by.help("Count by keys, such as container,comm").long_help(
-        "Separated by commas: pid, tid, nspid, nstid, comm, uid, cpu, container. A sample has no \
+        "Count by keys, such as container,comm\n\nSeparated by commas: pid, tid, nspid, nstid, comm, uid, cpu, container. A sample has no \
          arguments and variables.",
     )
 }
