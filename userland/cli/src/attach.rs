@@ -3,11 +3,12 @@
 //!
 //! `target` finds files and tasks, `mapped` the files that processes have mapped; `command` starts
 //! the traced command. `probes` finds places in files, `unwind_rows` compiles the rows that stacks
-//! need, and `run` attaches, waits and ends.
+//! need, and `run` attaches, waits and ends. `tracer` is the recipe of all that.
 
 pub(crate) mod command;
 pub(crate) mod mapped;
 pub(crate) mod probes;
 pub(crate) mod run;
 pub(crate) mod target;
+pub(crate) mod tracer;
 pub(crate) mod unwind_rows;

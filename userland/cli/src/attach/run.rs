@@ -10,26 +10,27 @@ mod refused;
 
 pub(crate) use attach::{Attached, Sinks};
 
-use crate::args::ProbeOptions;
 use crate::attach::command::{self, Started, Stopped};
-use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
+use crate::attach::tracer::Wanted;
 use crate::attach::unwind_rows::{RowsReport, UnwindLoader};
 use crate::hits::label::ProbeLabel;
-use crate::names::load_queue::LoadQueue;
+use crate::hits::live::Live;
+use crate::hits::lookup::Lookup;
 use crate::names::probed_file::{FileId, ProbedFile};
-use crate::names::{Progress, Threads};
+use crate::names::{Names, Progress, Threads};
+use crate::output::summary::{self, Summary};
 use crate::signals::{self, Asked};
-use anyhow::{bail, Context};
+use anyhow::Context;
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, Error, ProbeId, Reader, Session};
+use libnsprobe::{Device, ProbeId, Reader, Session};
 use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::counted;
-use options::AttachOptions;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A run: probes that are attached, and the command when there is one.
 pub(crate) struct Run<'a> {
-    wanted: AttachOptions<'a>,
+    wanted: Wanted<'a>,
     target: &'a Target,
     events: Events,
     new_containers: Option<ContainerWatcher<'a>>,
@@ -58,6 +59,10 @@ pub(crate) struct Run<'a> {
     added: Option<Added>,
     command: Option<Started>,
     attached: Vec<Attached>,
+    /// How long it lasted, once it is over.
+    pub(crate) elapsed: Duration,
+    /// How the command failed, once it is over.
+    failure: Option<String>,
     pub(crate) session: Session,
     pub(crate) reader: Reader,
     pub(crate) planned: Planned,
@@ -67,6 +72,17 @@ pub(crate) struct Run<'a> {
     pub(crate) start_ns: u64,
     /// The start again, for measuring time spans.
     pub(crate) begun: Instant,
+}
+
+/// How many hits a verb has taken of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Those that were printed, or added to rows of what was counted.
+    pub(crate) printed: u64,
+    /// Those that came out of the rings.
+    pub(crate) received: u64,
+    /// Those whose stacks came late, as a page was not there.
+    pub(crate) late: u64,
 }
 
 /// Probes added during a run.
@@ -111,44 +127,6 @@ impl Ended {
     }
 }
 
-/// Fails for more samples a second than the machine allows perf.
-fn check_sample_rate(hz: u32) -> anyhow::Result<()> {
-    const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
-    let most = std::fs::read_to_string(MOST).unwrap_or_default();
-    if most.trim().parse().is_ok_and(|most: u32| hz > most) {
-        let most = most.trim();
-        bail!(
-            "this machine allows {most} samples a second at most: try -F {most}, or raise {MOST}"
-        );
-    }
-    Ok(())
-}
-
-/// Finds the target and what is probed in it.
-pub(crate) fn plan(
-    target: &Target,
-    options: &ProbeOptions,
-    compile: &CompileOptions<'_>,
-) -> anyhow::Result<Planned> {
-    let device = match Device::open() {
-        Err(error @ Error::Denied(_)) => return Err(error.into()),
-        device => device.ok(),
-    };
-    let mut planned = target.within(Planned::new(
-        target,
-        device.as_ref(),
-        &options.probes,
-        &options.triggers,
-        compile,
-    ))?;
-    if let Some(hz) = options.samples_hz {
-        check_sample_rate(hz)?;
-        target.check_code()?;
-        planned.add_samples(hz, &compile.sink)?;
-    }
-    Ok(planned)
-}
-
 /// Raises the limit, as each object that stacks name stays open for a while. Does not affect the
 /// command, which has already inherited the old limit.
 fn raise_file_limit() {
@@ -161,13 +139,13 @@ fn raise_file_limit() {
 impl<'a> Run<'a> {
     /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
-    pub(crate) fn begin(
-        wanted: AttachOptions<'a>,
+    pub(super) fn begin(
+        wanted: Wanted<'a>,
         target: &'a Target,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'a>> {
-        let (mut session, reader) = Device::open()?.setup(&wanted.setup)?;
+        let (mut session, reader) = Device::open()?.setup(&wanted.wants.setup)?;
         let stopped = start(target)?;
         raise_file_limit();
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
@@ -183,7 +161,7 @@ impl<'a> Run<'a> {
         }
         let sinks = sinks(&mut session)?;
         // Parsers start before anything is attached: without them, nothing is attached.
-        let threads = match wanted.stack {
+        let threads = match wanted.wants.stack {
             true => {
                 let (options, memory) = (wanted.options, wanted.options.rows.names_bytes);
                 let threads = Threads::start(options.parsers(), memory, options.quiet);
@@ -191,11 +169,11 @@ impl<'a> Run<'a> {
             }
             false => None,
         };
-        let rows = match wanted.stack && !wanted.options.frame_pointers {
+        let rows = match wanted.wants.stack && !wanted.options.frame_pointers {
             true => Some(UnwindLoader::start(
                 &session,
                 wanted.options,
-                Arc::clone(wanted.compile.search),
+                Arc::clone(wanted.search),
             )?),
             false => None,
         };
@@ -243,6 +221,8 @@ impl<'a> Run<'a> {
             added: None,
             command,
             attached,
+            elapsed: Duration::ZERO,
+            failure: None,
             session,
             reader,
             planned,
@@ -353,18 +333,20 @@ impl<'a> Run<'a> {
         only.filter(|_| !self.wanted.options.tasks.children)
     }
 
-    /// Queue of requests for unwind rows.
-    pub(crate) fn load_queue(&self) -> Option<LoadQueue> {
-        self.rows.as_ref().map(UnwindLoader::load_queue)
-    }
-
-    /// Looks up names.
-    pub(crate) fn take_threads(&mut self) -> Option<Threads> {
-        self.threads.take()
+    /// What names the hits: stacks too, when these are taken.
+    pub(crate) fn live(&mut self) -> Live {
+        let wants = &self.wanted.wants;
+        let files = std::mem::take(&mut self.planned.files);
+        // Without stacks nothing more is needed of the files.
+        let files = if wants.stack { files } else { Vec::new() };
+        let rows = self.rows.as_ref().map(UnwindLoader::load_queue);
+        let search = Arc::clone(self.wanted.search);
+        let names = Names::new(files, rows, search, self.threads.take());
+        Live::new(names, wants.kernel_stack)
     }
 
     /// Stops compiling rows; returns the report.
-    pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
+    fn end_rows(&mut self) -> Option<RowsReport> {
         let mut progress = Progress::new(self.wanted.options.quiet);
         progress.at_end();
         let since = Instant::now();
@@ -397,12 +379,47 @@ impl<'a> Run<'a> {
         Ok(is_triggered)
     }
 
+    /// Detaches all probes and ends a command that still runs: what is left is to be printed.
+    pub(crate) fn end(&mut self, live: &mut Live) -> anyhow::Result<()> {
+        self.detach()?;
+        live.names.at_end();
+        self.failure = self.end_command();
+        Ok(())
+    }
+
+    /// Sums up what came of the run, of whose hits so many were `taken`.
+    pub(crate) fn sum_up(
+        &mut self,
+        live: &mut Live,
+        ended_by: String,
+        taken: Taken,
+    ) -> anyhow::Result<Summary> {
+        let rows = self.end_rows();
+        Ok(Summary {
+            elapsed: self.elapsed,
+            ended_by,
+            printed: taken.printed,
+            received: taken.received,
+            overwritten: self.reader.overwritten(),
+            untraced: self.wanted.options.untraced(),
+            has_stacks: self.wanted.wants.stack,
+            probes: summary::probes(&self.session, &self.labels)?,
+            tasks: BTreeMap::new(),
+            names: live.names.sources(),
+            finished: live.of(&self.session).finished(),
+            late: taken.late,
+            rows,
+            failure: self.failure.take(),
+        })
+    }
+
     /// Detaches all probes: from here on nothing changes.
     pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
         // A second signal is one for results, and leaves this to us.
         signals::printing();
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
         signals::patiently(|| self.session.detach(&ids))?;
+        self.elapsed = self.begun.elapsed();
         // Those that follow look at what comes.
         if self.new_containers.is_none() {
             self.note_replaced();
@@ -433,7 +450,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends a command that still runs; returns a message if it failed by itself.
-    pub(crate) fn end_command(&mut self) -> Option<String> {
+    fn end_command(&mut self) -> Option<String> {
         let command = self.command.as_mut()?;
         match command.ended() {
             Some(status) => command::failure(status),

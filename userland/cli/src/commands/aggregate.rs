@@ -7,18 +7,12 @@ mod finished;
 
 use crate::args::spec::CountedTexts;
 use crate::args::{Aggregate, AggregatePlan};
-use crate::attach::probes::options::CompileOptions;
-use crate::attach::run::options::AttachOptions;
-use crate::attach::run::{self, Pace, Run, Sinks};
-use crate::attach::target::Target;
+use crate::attach::run::{Pace, Run, Sinks, Taken};
+use crate::attach::tracer::{Tracer, Wants};
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::Live;
-use crate::hits::lookup::Lookup;
-use crate::names::search::Search;
-use crate::names::Names;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
-use crate::output::summary::{self, Summary};
 use crate::output::tables::{Style, TablePrinter};
 use crate::tasks::{full_notes, HitNames};
 use exits::ExitRows;
@@ -30,11 +24,9 @@ use libnsprobe::{
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_symbolize::counted;
-use nsprobe_worker::Limits;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval between checks for the end of the run.
@@ -53,15 +45,14 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         Aggregate::Stacks { .. } => outputs(output)?,
         _ => (Output::to_file(output)?, None),
     };
-    let target = Target::find(&options.who, options.timeout)?;
+    let tracer = Tracer::new(options)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
-    let search = Search::of(target.viewers(), options)?;
-    let parser = options.parser();
-    let compile_by = |keys| CompileOptions {
-        search: &search,
-        parser: &parser,
-        limits: Limits::default(),
+    let max_frames = match plan.what {
+        Aggregate::Stacks { max_frames, .. } => max_frames,
+        _ => 0,
+    };
+    let by = |keys| Wants {
         sink: match counts_only {
             true => nsprobe_spec::Sink::Count,
             false => nsprobe_spec::Sink::Table { keys, value },
@@ -72,17 +63,18 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
-        max_probes: options.max_probes,
-        inlined: options.inlined,
-        exact: options.exact,
-        fast_nops: options.fast_nops,
-        changes: &[],
-        returns: options.returns,
-        force: options.force,
-        names_conditions: options.probes.len() > 1,
+        setup: match max_frames {
+            0 => SetupOptions::with_ring_bytes(RING_BYTES),
+            // The stacks that the module leaves to us, which are many where rows are missing.
+            _ => SetupOptions::usual(),
+        },
+        stack: max_frames != 0,
+        kernel_stack: plan.kernel_stack,
+        max_frames,
+        ..Wants::default()
     };
-    let mut compile = compile_by(&plan.by);
-    let mut planned = run::plan(&target, options, &compile)?;
+    let mut wants = by(&plan.by);
+    let mut planned = tracer.plan(&wants)?;
     let tells_functions =
         plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
     // A table of its own for each probe needs no key, but more memory on many CPUs.
@@ -91,27 +83,9 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let one_each = tells_functions && is_small && !options.follow;
     let by_function = [by_function()];
     if tells_functions && !one_each {
-        compile = compile_by(&by_function);
-        planned = run::plan(&target, options, &compile)?;
+        wants = by(&by_function);
+        planned = tracer.plan(&wants)?;
     }
-    let max_frames = match plan.what {
-        Aggregate::Stacks { max_frames, .. } => max_frames,
-        _ => 0,
-    };
-    let wanted = AttachOptions {
-        options,
-        compile,
-        setup: match max_frames {
-            0 => SetupOptions::with_ring_bytes(RING_BYTES),
-            // The stacks that the module leaves to us, which are many where rows are missing.
-            _ => SetupOptions::usual(),
-        },
-        stack: max_frames != 0,
-        records: false,
-        kernel_stack: plan.kernel_stack,
-        max_frames,
-        max_writes: 0,
-    };
     let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
     let spec = TableSpec {
         kind: match plan.what {
@@ -128,7 +102,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         (false, true) => planned.probes.len(),
         (false, false) => 1,
     };
-    let mut run = Run::begin(wanted, &target, planned, |session| {
+    let mut run = tracer.start(wants, planned, |session| {
         for _ in 0..count {
             tables.push(session.table(&spec)?);
         }
@@ -139,19 +113,10 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
             (_, true) => Sinks::Each(sinks),
         })
     })?;
-    // Without stacks nothing more is needed of the files.
-    let files = std::mem::take(&mut run.planned.files);
-    let files = if wanted.stack { files } else { Vec::new() };
-    let names = Names::new(
-        files,
-        run.load_queue(),
-        Arc::clone(&search),
-        run.take_threads(),
-    );
-    let only_process = run.only_process().filter(|_| wanted.stack);
+    let only_process = run.only_process().filter(|_| wants.stack);
     let style = Style::of(plan);
     let containers = match style.by_container {
-        true => Some(HitNames::start()?.within(&target)?),
+        true => Some(HitNames::start()?.within(&tracer.target)?),
         false => None,
     };
     let mut counting = Counting {
@@ -159,7 +124,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
         before: HashMap::new(),
-        live: Live::new(names, plan.kernel_stack).with_only_process(only_process),
+        live: run.live().with_only_process(only_process),
         finished: Finished::default(),
         containers,
         printer: TablePrinter::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
@@ -344,35 +309,23 @@ impl Counting {
         ended_by: String,
     ) -> anyhow::Result<ExitCode> {
         self.live.look_at_code();
-        run.detach()?;
-        let elapsed = run.begun.elapsed();
-        self.live.names.at_end();
+        run.end(&mut self.live)?;
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
         let rows = self.rows(&run.session, &run.labels)?;
         self.name_containers(&rows, true);
         let rows = self.of_containers(rows);
-        let failure = run.end_command();
-        let unwind_rows = run.end_rows();
+        let elapsed = run.elapsed;
         let drawn = self.draw(plan, &run.session, &rows, elapsed);
         let printed = self.print_total(&run.session, &rows, elapsed);
-        let summary = Summary {
-            elapsed,
-            ended_by,
+        let taken = Taken {
             printed: self.finished.received(),
             received: self.finished.received(),
-            overwritten: 0,
-            untraced: plan.options.untraced(),
-            has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
-            probes: summary::probes(&run.session, &run.labels)?,
-            tasks: BTreeMap::new(),
-            names: self.live.names.sources(),
-            finished: self.live.of(&run.session).finished(),
             late: self.finished.late(),
-            rows: unwind_rows,
         };
+        let summary = run.sum_up(&mut self.live, ended_by, taken)?;
         self.printer.summary(&summary)?;
-        let code = summary.tell(plan.options.detail(), failure)?;
+        let code = summary.tell(plan.options.detail())?;
         if let Some(note) = summary.samples_note(plan.options.samples_hz) {
             plan.options.note(&note);
         }

@@ -5,34 +5,25 @@
 mod blocks;
 mod unprobed;
 
-use crate::args::spec::CountedTexts;
 use crate::args::{LeakPlan, TargetSpec};
 use crate::attach::probes::allocators;
-use crate::attach::probes::options::CompileOptions;
-use crate::attach::probes::Planned;
-use crate::attach::run::options::AttachOptions;
-use crate::attach::run::{Pace, Run, Sinks};
-use crate::attach::target::Target;
+use crate::attach::run::{Pace, Run, Sinks, Taken};
+use crate::attach::tracer::{Tracer, Wants};
 use crate::hits::live::Live;
 use crate::hits::lookup::Lookup;
-use crate::names::search::Search;
-use crate::names::Names;
 use crate::output::leaks::LeakPrinter;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
-use crate::output::summary::{self, Summary};
 use crate::recording::task_records;
 use crate::tasks::full_notes;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TASK_EXEC;
-use libnsprobe::{Device, Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
+use libnsprobe::{Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_symbolize::counted;
-use nsprobe_worker::Limits;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use unprobed::Unprobed;
 
@@ -46,46 +37,24 @@ const KEY_WORDS: u32 = 2;
 pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let (out, picture) = outputs(plan.output.as_deref())?;
-    let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(target.viewers(), options)?;
-    let parser = options.parser();
+    let tracer = Tracer::new(options)?;
     let probed = match options.probes.is_empty() {
         true => allocators::names(),
         false => Vec::new(),
     };
-    let compile = CompileOptions {
-        search: &search,
-        parser: &parser,
-        limits: Limits::default(),
-        counted: CountedTexts::default(),
+    let wants = Wants {
         sink: nsprobe_spec::Sink::Spans {
             sample: plan.sample,
             probed: &probed,
         },
-        at_return: false,
-        max_probes: options.max_probes,
-        inlined: false,
-        exact: false,
-        fast_nops: false,
-        changes: &[],
-        returns: options.returns,
-        force: false,
-        names_conditions: false,
-    };
-    let device = Device::open().ok();
-    let planned = target.within(match options.probes.is_empty() {
-        true => Planned::allocators(&target, device.as_ref(), &compile),
-        false => Planned::new(&target, device.as_ref(), &options.probes, &[], &compile),
-    })?;
-    let wanted = AttachOptions {
-        options,
-        compile,
         setup: SetupOptions::usual(),
         stack: true,
-        records: false,
-        kernel_stack: false,
         max_frames: plan.max_frames,
-        max_writes: 0,
+        ..Wants::default()
+    };
+    let planned = match options.probes.is_empty() {
+        true => tracer.plan_allocators(&wants)?,
+        false => tracer.plan(&wants)?,
     };
     let spec = TableSpec {
         kind: TableKind::Spans,
@@ -94,7 +63,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         rows: plan.rows,
     };
     let mut table = None;
-    let mut run = Run::begin(wanted, &target, planned, |session| {
+    let mut run = tracer.start(wants, planned, |session| {
         // Of processes that end, whose blocks are gone.
         session.set_tasks(&TaskOptions {
             flags: TASKS_LIFE,
@@ -112,21 +81,15 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let Some(table) = table else {
         anyhow::bail!("there is no table");
     };
-    let files = std::mem::take(&mut run.planned.files);
-    let unprobed = options.probes.is_empty().then(|| Unprobed::new(&files));
-    let names = Names::new(
-        files,
-        run.load_queue(),
-        Arc::clone(&search),
-        run.take_threads(),
-    );
+    let unprobed = options.probes.is_empty();
+    let unprobed = unprobed.then(|| Unprobed::new(&run.planned.files));
     let mut leaks = Leaks {
         plan,
         table,
         blocks: Blocks::new(since_ns, plan.older_than, plan.sample),
         dropped: Instant::now(),
         unprobed,
-        live: Live::new(names, false),
+        live: run.live(),
         printer: LeakPrinter::new(options.json, plan.top, out),
         picture,
     };
@@ -240,16 +203,13 @@ impl Leaks<'_> {
     fn end(&mut self, mut run: Run<'_>, ended_by: String) -> anyhow::Result<ExitCode> {
         // Probes are not detached all at once: frees would be missing.
         let rows = run.session.rows(&self.table)?;
-        run.detach()?;
-        let elapsed = run.begun.elapsed();
-        self.live.names.at_end();
+        run.end(&mut self.live)?;
         self.records(&mut run, u64::MAX)?;
-        let failure = run.end_command();
-        let unwind_rows = run.end_rows();
         let rows = self.without_ended(&run, rows)?;
         let printed = self.look(&run, &rows, "total");
-        let mut probes = summary::probes(&run.session, &run.labels)?;
-        for (probe, planned) in probes.iter_mut().zip(&run.planned.probes) {
+        let mut summary = run.sum_up(&mut self.live, ended_by, Taken::default())?;
+        summary.tasks = task_records::totals(&run.session.task_counters()?);
+        for (probe, planned) in summary.probes.iter_mut().zip(&run.planned.probes) {
             if planned.only_frees() {
                 // Nothing was unreadable: there was no such block.
                 probe.counters.undecided = 0;
@@ -257,7 +217,7 @@ impl Leaks<'_> {
         }
         let unknown = unknown_frees(&run)?;
         if unknown > 0 && self.plan.sample == 0 {
-            let is_full = probes.iter().any(|probe| probe.counters.turned_away > 0);
+            let is_full = summary.total().turned_away > 0;
             let turned_away = if is_full {
                 ", turned away as the table was full"
             } else {
@@ -269,28 +229,13 @@ impl Leaks<'_> {
                 counted(unknown, "free")
             ));
         }
-        let summary = Summary {
-            elapsed,
-            ended_by,
-            printed: 0,
-            received: 0,
-            overwritten: 0,
-            untraced: self.plan.options.untraced(),
-            has_stacks: true,
-            probes,
-            tasks: task_records::totals(&run.session.task_counters()?),
-            names: self.live.names.sources(),
-            finished: 0,
-            late: 0,
-            rows: unwind_rows,
-        };
         self.printer.summary(&summary)?;
         if summary.task_total().lost > 0 {
             self.plan.options.note(
                 "where the end of a process was lost, its blocks are shown as those of one that runs",
             );
         }
-        let code = summary.tell(self.plan.options.detail(), failure)?;
+        let code = summary.tell(self.plan.options.detail())?;
         for note in full_notes(&run.session, rows.turned_away_of)? {
             self.plan.options.note(&note);
         }

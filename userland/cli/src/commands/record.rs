@@ -2,14 +2,11 @@
 //! `nsprobe record`: what a trace would print goes into a capsule.
 
 use crate::args::RecordPlan;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks};
+use crate::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
 use crate::attach::target::Target;
+use crate::attach::tracer::Tracer;
 use crate::commands::trace;
-use crate::hits::live::Live;
-use crate::hits::lookup::Lookup;
-use crate::names::search::Search;
-use crate::names::Names;
-use crate::output::summary::{self, Summary};
+use crate::output::summary::Summary;
 use crate::recording::capsule::convert;
 use crate::recording::destination::Destination;
 use crate::recording::recorder::{Done, Recorder};
@@ -22,9 +19,7 @@ use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::Header;
 use nsprobe_symbolize::{counted, escaped};
-use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Records below the watermark are fetched after this time.
@@ -33,36 +28,22 @@ const FLUSH: Duration = Duration::from_millis(50);
 pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(plan)?;
-    let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(target.viewers(), options)?;
-    let parser = options.parser();
-    let compile = trace::compile_options(trace, &search, &parser);
-    let planned = run::plan(&target, options, &compile)?;
+    let tracer = Tracer::new(options)?;
+    let wants = trace::wants(trace);
+    let planned = tracer.plan(&wants)?;
     let module = Device::open()?.info().release.clone();
     let destination = Destination::open(plan, planned.probes.len())?;
-    let wanted = trace::attach_options(trace, compile);
     let mut dump = TaskDump::default();
     let record = |session: &mut Session| {
         dump = task_records::begin(session, plan)?;
         Ok(Sinks::All(Sink::Record))
     };
-    let mut run = Run::begin(wanted, &target, planned, record)?;
-    // Without stacks nothing more is needed of the files.
-    let files = match trace.stack {
-        true => std::mem::take(&mut run.planned.files),
-        false => Vec::new(),
-    };
-    run.planned.files.clear();
-    let names = Names::new(
-        files,
-        run.load_queue(),
-        Arc::clone(&search),
-        run.take_threads(),
-    );
-    let live = Live::new(names, trace.kernel_stack);
+    let mut run = tracer.start(wants, planned, record)?;
+    let live = run.live();
+    let target = &tracer.target;
     let mut recorder = Recorder::new(destination, live, plan.names);
-    let known = recording::containers::of_target(&target);
-    recorder.begin(&header(plan, &target, &run, module)?, &known, &dump)?;
+    let known = recording::containers::of_target(target);
+    recorder.begin(&header(plan, target, &run, module)?, &known, &dump)?;
     recorder.add(&run.labels)?;
     let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
     let ended_by = match ended {
@@ -110,37 +91,24 @@ fn end(
     if plan.trace.setup.overwrite && run.freeze()? {
         ended_by = run::TRIGGERED.to_owned();
     }
-    run.detach()?;
+    run.end(&mut recorder.live)?;
     if plan.tasks != 0 {
         // Later counts would belong to hits in no ring that is read.
         run.session.set_tasks(&TaskOptions::default())?;
     }
-    let elapsed = run.begun.elapsed();
-    recorder.live.names.at_end();
     recorder.take_rest(&mut run)?;
-    let failure = run.end_command();
-    let rows = run.end_rows();
     let received = recorder.taken();
-    let summary = Summary {
-        elapsed,
-        ended_by,
+    let taken = Taken {
         printed: received,
         received,
-        overwritten: run.reader.overwritten(),
-        untraced: plan.trace.options.untraced(),
-        has_stacks: plan.trace.stack,
-        probes: summary::probes(&run.session, &run.labels)?,
-        tasks: match plan.tasks {
-            0 => BTreeMap::new(),
-            _ => task_records::totals(&run.session.task_counters()?),
-        },
-        names: recorder.live.names.sources(),
-        finished: recorder.live.of(&run.session).finished(),
         late: recorder.late(),
-        rows,
     };
+    let mut summary = run.sum_up(&mut recorder.live, ended_by, taken)?;
+    if plan.tasks != 0 {
+        summary.tasks = task_records::totals(&run.session.task_counters()?);
+    }
     let done = recorder.end(&summary)?;
-    let code = summary.tell(plan.trace.options.detail(), failure)?;
+    let code = summary.tell(plan.trace.options.detail())?;
     if let Some(note) = summary.samples_note(plan.trace.options.samples_hz) {
         plan.trace.options.note(&note);
     }

@@ -79,7 +79,7 @@ pub(crate) fn tell(
     detail: Detail,
 ) -> anyhow::Result<ExitCode> {
     let code = match summary {
-        Some(summary) => summary.tell(detail, None)?,
+        Some(summary) => summary.tell(detail)?,
         None => ExitCode::SUCCESS,
     };
     if capsule.has_stacks() {

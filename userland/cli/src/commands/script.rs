@@ -26,7 +26,7 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
         summary.late = printer.late();
         summary.finished = finished;
         printer.summary(&summary)?;
-        code = summary.tell(plan.detail, None)?;
+        code = summary.tell(plan.detail)?;
     }
     capsule.tell_unrecorded(&plan.file, plan.detail);
     Ok(match capsule.tell_missing() {

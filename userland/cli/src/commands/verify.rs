@@ -8,20 +8,15 @@
 
 mod look;
 
-use crate::args::spec::CountedTexts;
 use crate::args::ProbeOptions;
-use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::run::options::AttachOptions;
-use crate::attach::run::{self, Run, Sinks};
-use crate::attach::target::Target;
-use crate::names::search::Search;
+use crate::attach::run::Sinks;
+use crate::attach::tracer::{Tracer, Wants};
 use crate::output::json;
 use anyhow::Context;
-use libnsprobe::{SetupOptions, Sink};
+use libnsprobe::Sink;
 use look::{Found, Look, Seen};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
-use nsprobe_worker::Limits;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -31,38 +26,11 @@ use std::process::ExitCode;
 const EXAMPLES: usize = 5;
 
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&options.who, None)?;
-    let search = Search::of(target.viewers(), options)?;
-    let parser = options.parser();
-    let compile = CompileOptions {
-        search: &search,
-        parser: &parser,
-        limits: Limits::default(),
-        sink: nsprobe_spec::Sink::Count,
-        counted: CountedTexts::default(),
-        at_return: false,
-        max_probes: options.max_probes,
-        inlined: options.inlined,
-        exact: options.exact,
-        fast_nops: options.fast_nops,
-        changes: &[],
-        returns: options.returns,
-        force: options.force,
-        names_conditions: options.probes.len() > 1,
-    };
-    let planned = run::plan(&target, options, &compile)?;
-    let wanted = AttachOptions {
-        options,
-        compile,
-        setup: SetupOptions::default(),
-        stack: false,
-        records: false,
-        kernel_stack: false,
-        max_frames: 0,
-        max_writes: 0,
-    };
-    let mut run = Run::begin(wanted, &target, planned, |_| Ok(Sinks::All(Sink::Count)))?;
-    let seen = look::everywhere(&run.planned, &target);
+    let tracer = Tracer::new(options)?;
+    let wants = Wants::default();
+    let planned = tracer.plan(&wants)?;
+    let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Count)))?;
+    let seen = look::everywhere(&run.planned, &tracer.target);
     run.detach()?;
     let reports = reports(&run.planned, &seen.context("cannot look at all processes")?);
     let mut out = io::stdout().lock();

@@ -48,6 +48,8 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// Report on unwind rows.
     pub(crate) rows: Option<RowsReport>,
+    /// How the command failed by itself.
+    pub(crate) failure: Option<String>,
 }
 
 /// Calls that are followed to the function's exits, and not seen to end there as themselves.

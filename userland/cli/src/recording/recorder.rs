@@ -6,7 +6,7 @@
 //! looks at the rings.
 
 use super::containers::Containers;
-use super::wants::Wants;
+use super::needed_names::NeededNames;
 use crate::attach::run::Run;
 use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
@@ -51,7 +51,7 @@ pub(crate) struct Recorder {
     names: bool,
     labels: HashMap<u32, ProbeLabel>,
     waiting: HitAssembler,
-    wants: Wants,
+    needed: NeededNames,
     objects: HashSet<u32>,
     /// Objects that were written before it was known where their files are.
     unplaced: Vec<u32>,
@@ -92,7 +92,7 @@ impl Recorder {
             names,
             labels: HashMap::new(),
             waiting: HitAssembler::default(),
-            wants: Wants::default(),
+            needed: NeededNames::default(),
             objects: HashSet::new(),
             unplaced: Vec::new(),
             stacks: HashSet::new(),
@@ -208,11 +208,11 @@ impl Recorder {
         self.write_places(session)?;
         let found = self.containers.as_mut().map(Containers::found);
         self.list(Kind::Containers, &found.unwrap_or_default())?;
-        let waits = !self.copied.is_empty() || self.wants.has_asked();
+        let waits = !self.copied.is_empty() || self.needed.has_asked();
         if waits {
             self.live.of(session).wait();
         }
-        Ok(waits || !self.backlog.is_empty() || self.wants.is_waiting())
+        Ok(waits || !self.backlog.is_empty() || self.needed.is_waiting())
     }
 
     /// Continues the walks of raw copies, as far as that is possible now.
@@ -245,25 +245,25 @@ impl Recorder {
         let (hit, details) = (ready.hit(), ready.details());
         let mut lookup = self.live.of(session);
         if self.names {
-            self.wants.kernel(&lookup, hit, details.kernel);
+            self.needed.kernel(&lookup, hit, details.kernel);
             if let Some(label) = self.labels.get(&hit.probe) {
-                self.wants.fields(label, details.fields);
+                self.needed.fields(label, details.fields);
             }
         }
         let is_copied = hit.stack_end == StackEnd::Copied as u8;
-        let is_new = hit.stack == 0 || self.wants.is_new_stack(hit.stack);
+        let is_new = hit.stack == 0 || self.needed.is_new_stack(hit.stack);
         // Generated code belongs to its process and its time: stacks alone do not name it.
-        let has_code = self.names && (is_new || self.wants.code.is_in(hit.stack));
+        let has_code = self.names && (is_new || self.needed.code.is_in(hit.stack));
         if !is_new && !is_copied && !has_code {
             return;
         }
         let by_id = (hit.stack != 0).then(|| lookup.stack(hit.stack)).flatten();
         let frames = Frames(by_id.as_deref().unwrap_or(details.frames.0));
         if self.names && is_new {
-            self.wants.frames(frames);
+            self.needed.frames(frames);
         }
         if has_code {
-            let (code, moment) = (&mut self.wants.code, Moment::of(hit));
+            let (code, moment) = (&mut self.needed.code, Moment::of(hit));
             code.note(hit.stack, frames, moment, |address, exact| {
                 lookup.generated(address, exact, moment)
             });
@@ -286,8 +286,8 @@ impl Recorder {
         };
         let words = words_of(&frames);
         if self.names {
-            self.wants.frames(Frames(&words));
-            let (code, moment) = (&mut self.wants.code, Moment::of(hit));
+            self.needed.frames(Frames(&words));
+            let (code, moment) = (&mut self.needed.code, Moment::of(hit));
             code.note(0, Frames(&words), moment, |address, exact| {
                 lookup.generated(address, exact, moment)
             });
@@ -425,7 +425,7 @@ impl Recorder {
     }
 
     fn write_names(&mut self, session: &Session) -> anyhow::Result<()> {
-        let (names, count) = self.wants.take(&mut self.live.of(session));
+        let (names, count) = self.needed.take(&mut self.live.of(session));
         match count {
             0 => Ok(()),
             count => self.json(Kind::Names, count, &names),

@@ -4,8 +4,8 @@
 //! Each file has a process of its own. The process that determines where a breakpoint goes into a
 //! file has read only that file and its debug files.
 
-use super::options::CompileOptions;
 use crate::attach::target::Target;
+use crate::attach::tracer::Wanted;
 use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
 use nsprobe_containers::Opener;
@@ -32,12 +32,8 @@ pub(crate) struct Parsed {
 
 impl Parsed {
     /// Has a file read that errors call `path`.
-    pub(crate) fn open(
-        compile: &CompileOptions<'_>,
-        file: File,
-        path: &Path,
-    ) -> anyhow::Result<Parsed> {
-        let object = open(compile.parser, compile.limits, file, path)?;
+    pub(super) fn open(wanted: &Wanted<'_>, file: File, path: &Path) -> anyhow::Result<Parsed> {
+        let object = open(wanted.parser, wanted.limits, file, path)?;
         Ok(Parsed::new(object, path))
     }
 

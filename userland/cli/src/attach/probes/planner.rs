@@ -2,13 +2,13 @@
 //! Plans the probes: each file once, and each place once.
 
 use super::allocators::{self, Family};
-use super::options::CompileOptions;
 use super::parsed::Parsed;
 use super::planned::{Planned, PlannedProbe};
 use super::refusal::{refusal, with_target};
 use crate::args::spec::{BinaryName, CountedTexts, ProbeSpec};
 use crate::attach::mapped::Mapped;
 use crate::attach::target::Target;
+use crate::attach::tracer::Wanted;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::search::Reach;
 use anyhow::{bail, Context};
@@ -23,18 +23,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 impl Planned {
-    /// Finds what `specs` mean in `target`. The device knows which files are one. Without it
+    /// Finds what the probes and triggers mean in `target`. The device knows which files are one. Without it
     /// nothing is probed, but an error in a spec is reported first.
-    pub(crate) fn new(
+    pub(in crate::attach) fn new(
         target: &Target,
         device: Option<&Device>,
-        specs: &[ProbeSpec],
-        triggers: &[ProbeSpec],
-        compile: &CompileOptions<'_>,
+        wanted: &Wanted<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, target.reach(), *compile);
-        let all = specs.iter().map(|spec| (spec, false));
-        for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
+        let mut planner = Planner::new(target, target.reach(), *wanted);
+        let probes = wanted.options.probes.iter().map(|spec| (spec, false));
+        let triggers = wanted.options.triggers.iter().map(|spec| (spec, true));
+        for (spec, is_trigger) in probes.chain(triggers) {
             if is_trigger {
                 // A place may be probed for its hits, and as a trigger.
                 planner.places.clear();
@@ -49,12 +48,12 @@ impl Planned {
     }
 
     /// Finds the allocators of `target`: the functions that hand out memory and take it back.
-    pub(crate) fn allocators(
+    pub(in crate::attach) fn allocators(
         target: &Target,
         device: Option<&Device>,
-        compile: &CompileOptions<'_>,
+        wanted: &Wanted<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, target.reach(), *compile);
+        let mut planner = Planner::new(target, target.reach(), *wanted);
         let opened = target.allocator_files(&planner.mapped(device)?)?;
         planner.planned.notes.extend(opened.notes);
         let families = allocators::families()?;
@@ -89,12 +88,12 @@ impl Planned {
 
     /// Finds what specs mean in files that are open, beside others that are traced; `target` has
     /// the debug information.
-    pub(crate) fn in_files(
+    pub(in crate::attach) fn in_files(
         target: &Target,
         files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
-        compile: &CompileOptions<'_>,
+        wanted: &Wanted<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, Reach::Several, *compile);
+        let mut planner = Planner::new(target, Reach::Several, *wanted);
         for (spec, file, id) in files {
             let index = planner.add_file(file, id)?;
             planner.planned.opened.push((spec.binary.clone(), index));
@@ -108,7 +107,7 @@ impl Planned {
 struct Planner<'a> {
     target: &'a Target,
     reach: Reach,
-    compile: CompileOptions<'a>,
+    wanted: Wanted<'a>,
     /// The mappings of the target's processes, once they were needed.
     mapped: Option<Mapped>,
     planned: Planned,
@@ -120,11 +119,11 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(target: &'a Target, reach: Reach, compile: CompileOptions<'a>) -> Planner<'a> {
+    fn new(target: &'a Target, reach: Reach, wanted: Wanted<'a>) -> Planner<'a> {
         Planner {
             target,
             reach,
-            compile,
+            wanted,
             mapped: None,
             planned: Planned::default(),
             parsed: Vec::new(),
@@ -162,7 +161,7 @@ impl<'a> Planner<'a> {
             }
         }
         self.refuse(name, refused, indices.is_empty())?;
-        if indices.len() > 1 && !self.compile.changes.is_empty() {
+        if indices.len() > 1 && !self.wanted.wants.changes.is_empty() {
             if let Target::Host = self.target {
                 bail!(
                     "{name} stands for {}: to change what programs do, choose some with -c or -p",
@@ -196,7 +195,7 @@ impl<'a> Planner<'a> {
         // A second handle, for the kernel.
         let file = opened.file.try_clone();
         let file = file.with_context(|| format!("cannot keep {} open", opened.path.display()))?;
-        let parsed = Parsed::open(&self.compile, opened.file, &opened.path)?;
+        let parsed = Parsed::open(&self.wanted, opened.file, &opened.path)?;
         files.push(ProbedFile {
             file,
             build_id: parsed.build_id().map(<[u8]>::to_vec),
@@ -256,15 +255,17 @@ impl<'a> Planner<'a> {
             return Ok(());
         };
         let probe_query = self
-            .compile
+            .wanted
             .probe_query(spec, file.path.display().to_string());
-        let found = parsed.probes(&probe_query, self.compile.search, self.target, self.reach)?;
+        let found = parsed.probes(&probe_query, self.wanted.search, self.target, self.reach)?;
         let words = self.target.words();
-        let counted = self.compile.counted;
+        let counted = self.wanted.wants.counted;
         let found = found
             .map_err(|why| refusal(spec, counted, with_target(why, &probe_query.path, &words)))?;
         let name = self.name_of(index);
-        let condition = spec.condition().filter(|_| self.compile.names_conditions);
+        let condition = spec
+            .condition()
+            .filter(|_| self.wanted.options.probes.len() > 1);
         self.take(index, &name, condition, found);
         Ok(())
     }
@@ -278,14 +279,14 @@ impl<'a> Planner<'a> {
         };
         let (path, name) = (file.path.display().to_string(), self.name_of(index));
         for mark in &family.marks {
-            let query = self.compile.probe_query(mark, path.clone());
+            let query = self.wanted.probe_query(mark, path.clone());
             if parsed.named(&query)?.is_none() {
                 return Ok(false);
             }
         }
         let mut all = Vec::new();
         for function in &family.functions {
-            let query = self.compile.probe_query(&function.spec, path.clone());
+            let query = self.wanted.probe_query(&function.spec, path.clone());
             match parsed.named(&query)? {
                 None => {}
                 Some(Ok(found)) => all.push(found),

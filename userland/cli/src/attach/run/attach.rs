@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From planned probes to those that the kernel attaches.
 
-use super::options::AttachOptions;
 use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
+use crate::attach::tracer::Wanted;
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
 use libnsprobe::common::abi::Refusal;
@@ -86,7 +86,7 @@ impl ProbeLabel {
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
-    wanted: &AttachOptions<'_>,
+    wanted: &Wanted<'_>,
     sinks: &Sinks,
     calls: &mut u32,
 ) -> anyhow::Result<Vec<Attached>> {
@@ -129,7 +129,7 @@ pub(super) fn attach(
     // A leak is a call of one probe without that of another, and a flight ends by its trigger.
     let needs_all = matches!(sinks, Sinks::Spans(_))
         || planned.probes.iter().any(|probe| probe.is_trigger)
-        || wanted.max_writes > 0;
+        || wanted.wants.max_writes > 0;
     let answers = match needs_all {
         true => session
             .attach(&probes)
@@ -198,7 +198,7 @@ fn cannot(
 /// Requests to the kernel.
 struct Requests<'f, 'r> {
     session: &'r mut Session,
-    wanted: &'r AttachOptions<'r>,
+    wanted: &'r Wanted<'r>,
     /// Those that were uploaded.
     programs: HashMap<Rc<Code>, ProgramId>,
     probes: Vec<Probe<'f>>,
@@ -303,7 +303,7 @@ impl<'f> Requests<'f, '_> {
     }
 
     fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
-        self.probes.push(match self.wanted.compile.force {
+        self.probes.push(match self.wanted.options.force {
             true => request.that_may_hang(),
             false => request,
         });
@@ -313,7 +313,7 @@ impl<'f> Requests<'f, '_> {
     /// The request with leave to write, when its program does.
     fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<Code>>) -> Probe<'p> {
         match code {
-            Some(code) if code.changes() => request.with_max_writes(self.wanted.max_writes),
+            Some(code) if code.changes() => request.with_max_writes(self.wanted.wants.max_writes),
             _ => request,
         }
     }
@@ -341,12 +341,7 @@ impl<'f> Requests<'f, '_> {
 }
 
 /// The request for a probe, but for its programs.
-fn request<'f>(
-    probe: &PlannedProbe,
-    file: &'f File,
-    wanted: &AttachOptions<'_>,
-    sink: Sink,
-) -> Probe<'f> {
+fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>, sink: Sink) -> Probe<'f> {
     let mut request = match probe.at_function {
         true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
         false => Probe::instruction(file, probe.offset.0),
@@ -357,15 +352,17 @@ fn request<'f>(
     if probe.at_return {
         request = request.as_call(true);
     }
-    common(request, wanted, sink).with_max_writes(wanted.max_writes)
+    common(request, wanted, sink).with_max_writes(wanted.wants.max_writes)
 }
 
 /// Sets the sink, and the options that all probes of a run share.
-fn common<'f>(request: Probe<'f>, wanted: &AttachOptions<'_>, sink: Sink) -> Probe<'f> {
+fn common<'f>(request: Probe<'f>, wanted: &Wanted<'_>, sink: Sink) -> Probe<'f> {
     let mut request = request.with_sink(sink).with_limits(wanted.options.limits);
-    if wanted.stack && sink != Sink::Count {
-        request = request.with_stack().with_max_frames(wanted.max_frames);
-        if wanted.records || matches!(sink, Sink::Span(_)) {
+    if wanted.wants.stack && sink != Sink::Count {
+        request = request
+            .with_stack()
+            .with_max_frames(wanted.wants.max_frames);
+        if wanted.wants.records || matches!(sink, Sink::Span(_)) {
             request = request.with_stack_ids();
         }
         // A span begins at once: its stack cannot come later.
@@ -376,7 +373,7 @@ fn common<'f>(request: Probe<'f>, wanted: &AttachOptions<'_>, sink: Sink) -> Pro
             }
         }
     }
-    if wanted.kernel_stack {
+    if wanted.wants.kernel_stack {
         request = request.with_kernel_stack();
     }
     request

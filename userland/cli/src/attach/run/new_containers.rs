@@ -7,15 +7,14 @@
 //! the files that are probed already, wherever they are. Several containers may share a file of
 //! their image: it is probed once.
 
-use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
 use crate::args::{ContainerGroup, ProbeOptions, TargetSpec};
 use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::group::{may_join, sharing_note};
 use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
+use crate::attach::tracer::Wanted;
 use crate::names::build_id;
 use crate::names::probed_file::FileId;
 use anyhow::Context;
@@ -54,7 +53,7 @@ const PATIENCE: Limits = Limits {
 pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
-    compile: CompileOptions<'a>,
+    wanted: Wanted<'a>,
     /// Their names.
     asked: Option<&'a ContainerGroup>,
     /// Those whose pid namespace a note said is shared.
@@ -92,7 +91,7 @@ pub(super) struct Found {
 impl<'a> ContainerWatcher<'a> {
     /// Looks out from now on, when the user wants that.
     pub(super) fn new(
-        wanted: &AttachOptions<'a>,
+        wanted: &Wanted<'a>,
         target: &Target,
         planned: &Planned,
         session: &Session,
@@ -104,9 +103,9 @@ impl<'a> ContainerWatcher<'a> {
         let mut all = ContainerWatcher {
             execs: Execs::new()?,
             options,
-            compile: CompileOptions {
+            wanted: Wanted {
                 limits: PATIENCE,
-                ..wanted.compile
+                ..*wanted
             },
             asked: match &options.who {
                 TargetSpec::Group(asked) => Some(asked),
@@ -367,7 +366,7 @@ impl<'a> ContainerWatcher<'a> {
             Some(container) => format!("container {}", container.name),
             None => format!("process {pid}, with a file system of its own"),
         };
-        let planned = Planned::in_files(&Target::Processes(vec![process]), new, &self.compile);
+        let planned = Planned::in_files(&Target::Processes(vec![process]), new, &self.wanted);
         match planned {
             Ok(planned) if planned.keys != self.keys => {
                 self.options.note(&format!(

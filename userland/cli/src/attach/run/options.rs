@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of a run, derived from the options of its verb.
+//! What the options of a run mean for its session.
 
 use crate::args::{Detail, ProbeOptions, TargetSpec, Tasks};
 use crate::attach::command::find_in_path;
-use crate::attach::probes::options::CompileOptions;
 use anyhow::{bail, Context};
-use libnsprobe::{Filter, SetupOptions};
+use libnsprobe::Filter;
 use nsprobe_symbolize::escaped;
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
@@ -13,26 +12,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-/// Options for creating the probes of a run.
-#[derive(Clone, Copy)]
-pub(crate) struct AttachOptions<'a> {
-    /// The binaries and the target that the user named.
-    pub(crate) options: &'a ProbeOptions,
-    /// Options for finding and compiling places.
-    pub(crate) compile: CompileOptions<'a>,
-    pub(crate) setup: SetupOptions,
-    /// Whether the user stack is taken.
-    pub(crate) stack: bool,
-    /// Whether hits are recorded one by one.
-    pub(crate) records: bool,
-    /// Whether the kernel's stack is taken.
-    pub(crate) kernel_stack: bool,
-    /// Most frames of a stack; zero for the most that there can be.
-    pub(crate) max_frames: u32,
-    /// Most changes that each probe makes.
-    pub(crate) max_writes: u32,
-}
 
 impl Tasks {
     /// The filter of the target, as far as these tasks go.

@@ -147,6 +147,7 @@ fn a_summary() -> Value {
         late: 0,
         finished: 0,
         rows: None,
+        failure: None,
         names: vec![Line::plain("/x: DWARF".to_owned())],
     };
     parsed(|out| self::summary(out, &summary))

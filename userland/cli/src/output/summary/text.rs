@@ -53,16 +53,16 @@ impl Summary {
     }
 
     /// Prints as much as `detail` requests, and failures in any case; returns the exit code.
-    pub(crate) fn tell(&self, detail: Detail, failure: Option<String>) -> anyhow::Result<ExitCode> {
+    pub(crate) fn tell(&self, detail: Detail) -> anyhow::Result<ExitCode> {
         // At once, so that the command's output does not come in between.
         let mut text = Vec::new();
         self.write(&mut text, detail)?;
         std::io::stderr().write_all(&text)?;
         let problem = self.problem();
-        for error in problem.iter().chain(&failure) {
+        for error in problem.iter().chain(&self.failure) {
             eprintln!("nsprobe: {}", escaped(error));
         }
-        let failed = problem.is_some() || failure.is_some();
+        let failed = problem.is_some() || self.failure.is_some();
         Ok(ExitCode::from(u8::from(failed)))
     }
 

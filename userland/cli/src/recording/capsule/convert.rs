@@ -297,5 +297,6 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         finished: 0,
         late: 0,
         rows: rows.and_then(Result::ok),
+        failure: None,
     }
 }

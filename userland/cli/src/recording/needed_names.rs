@@ -15,7 +15,7 @@ const NAMES_AT_ONCE: usize = 250;
 
 /// What was seen, and which of it has no name yet.
 #[derive(Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct NeededNames {
     seen: HashSet<(u32, u64, bool)>,
     stacks: HashSet<u32>,
     kernel: HashSet<u64>,
@@ -28,7 +28,7 @@ pub(super) struct Wants {
     names: Names,
 }
 
-impl Wants {
+impl NeededNames {
     /// Marks a stack with an id as seen; returns whether it is new.
     pub(super) fn is_new_stack(&mut self, id: u32) -> bool {
         self.stacks.insert(id)
