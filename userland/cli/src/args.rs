@@ -11,18 +11,18 @@ mod limits;
 mod plan;
 mod probe;
 mod profile;
-pub(crate) mod servers;
-pub(crate) mod spec;
 mod tasks;
 mod trace;
 mod value;
 
 pub(crate) use plan::{
-    is_glob, Aggregate, AggregatePlan, ContainerGroup, ContainersPlan, CtfPlan, Detail, ExportPlan,
-    HitKey, InfoPlan, LeakPlan, ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan,
-    RecordPlan, ReportKey, ReportPlan, Returns, RowsOptions, ScriptPlan, Shown, StatusPlan,
-    SymbolizePlan, TargetSpec, Tasks, TopPlan, TopSort, TracePlan, TreePlan,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
+    LeakPlan, ListPlan, PicturePlan, Plan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
+    ScriptPlan, Shown, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
+    VerifyPlan,
 };
+
+use nsprobe_trace::options::TraceOptions;
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
 use capsule::{
@@ -33,7 +33,6 @@ use export::ExportArguments;
 use help::{definition, LIMITS, OUTPUT, TARGET};
 pub(crate) use help::{print_completions, write_man_pages};
 use leak::LeakArguments;
-use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
 use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
 use profile::ProfileArguments;
@@ -105,9 +104,6 @@ enum Verb {
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man(ManArguments),
-    /// Stop, and when continued, become another program
-    #[command(hide = true)]
-    ExecStopped(ExecArguments),
 }
 
 #[derive(Debug, Args)]
@@ -156,30 +152,19 @@ struct VerifyArguments {
 }
 
 impl VerifyArguments {
-    fn plan(self) -> Result<ProbeOptions, clap::Error> {
+    fn plan(self) -> Result<VerifyPlan, clap::Error> {
         let probes = self.probes.iter().map(|text| spec(text));
-        Ok(ProbeOptions {
+        let options = TraceOptions {
             who: self.who.plan(Vec::new()),
-            tasks: Tasks::default(),
             probes: probes.collect::<Result<_, _>>()?,
-            samples_hz: None,
-            timeout: None,
-            json: self.json,
-            quiet: false,
-            verbose: false,
-            frame_pointers: false,
-            debuginfod: false,
-            rows: RowsOptions::default(),
-            follow: false,
             max_probes: self.max_probes as usize,
-            inlined: false,
-            exact: false,
             fast_nops: self.fast_nops,
-            limits: Limits::default(),
-            returns: Returns::Auto,
-            force: false,
             sandbox: self.sandbox.plan(),
-            triggers: Vec::new(),
+            ..TraceOptions::default()
+        };
+        Ok(VerifyPlan {
+            options,
+            json: self.json,
         })
     }
 }
@@ -217,12 +202,6 @@ struct CompletionsArguments {
 struct ManArguments {
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
-}
-
-#[derive(Debug, Args)]
-struct ExecArguments {
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
 }
 
 /// The plan of this process's command line; an exit code when there is none to
@@ -291,7 +270,6 @@ impl Plan {
             Verb::Status(StatusArguments { json }) => Plan::Status(StatusPlan { json }),
             Verb::Completions(CompletionsArguments { shell }) => Plan::Completions(shell),
             Verb::Man(ManArguments { directory }) => Plan::Man(directory),
-            Verb::ExecStopped(arguments) => Plan::ExecStopped(arguments.command),
         })
     }
 }

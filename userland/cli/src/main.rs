@@ -2,7 +2,8 @@
 //! `nsprobe`: the story on one page. Arguments become a plan, the plan runs,
 //! and its end becomes an exit code.
 //!
-//! Started by itself to parse files of containers, it does that and nothing else.
+//! Started by itself to parse files of containers, or to become a command, it does that and
+//! nothing else.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -13,37 +14,29 @@
 //! nothing else did |
 
 mod args;
-mod attach;
 mod commands;
-mod hits;
-mod names;
 mod output;
-mod recording;
-mod rights;
-mod signals;
-mod tasks;
 
 use anyhow::Context;
-use args::spec::SpecError;
 use args::Plan;
-use attach::command;
 use commands::{
     aggregate, containers, export, info, leak, list, ps, record, report, script, status, symbolize,
     top, trace, tree, verify,
 };
 use nsprobe_symbolize::escaped;
+use nsprobe_trace::spec::SpecError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if nsprobe_worker::is_asked_for() {
-        return nsprobe_worker::serve();
-    }
-    let plan = match args::plan() {
-        Ok(plan) => plan,
-        Err(code) => return code,
+    let ended = match nsprobe_trace::run_as_helper() {
+        Some(ended) => ended,
+        None => match args::plan() {
+            Ok(plan) => run(plan),
+            Err(code) => return code,
+        },
     };
-    match run(plan) {
+    match ended {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.downcast_ref::<SpecError>().is_some() => {
@@ -90,7 +83,6 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
             written.with_context(|| format!("cannot write into {}", directory.display()))?;
             Ok(ExitCode::SUCCESS)
         }
-        Plan::ExecStopped(command) => command::exec_stopped(&command),
     }
 }
 
@@ -137,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_bad_spec_in_a_container_is_told_whole() {
-        let wrong = "a:".parse::<args::spec::ProbeSpec>().unwrap_err();
+        let wrong = "a:".parse::<nsprobe_trace::spec::ProbeSpec>().unwrap_err();
         let error = anyhow::Error::new(wrong).context("in container web");
         let text = spec_error(&error);
         assert!(text.starts_with("in container web: a probe is"), "{text}");

@@ -2,15 +2,16 @@
 //! `nsprobe count`, `hist` and `stacks`.
 
 use super::help::{LIMITS, OUTPUT, SHOW};
-use super::plan::{Aggregate, AggregatePlan, ProbeOptions, Shown};
+use super::plan::{Aggregate, AggregatePlan, Printing, Shown};
 use super::probe::{ProbeArguments, RowsArguments};
-use super::spec::{CountedTexts, KEYS};
 use super::value::{linear, output_file, rows, time_span};
 use super::{pointing, raw};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
 use nsprobe_spec::syntax::Field;
+use nsprobe_trace::options::TraceOptions;
+use nsprobe_trace::spec::{CountedTexts, KEYS};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -125,7 +126,8 @@ pub(super) fn of_stacks(output: Arg) -> Arg {
 impl TableArguments {
     pub(super) fn plan(
         self,
-        options: ProbeOptions,
+        options: TraceOptions,
+        printing: Printing,
         what: Aggregate,
         value: Option<&str>,
     ) -> Result<AggregatePlan, clap::Error> {
@@ -157,7 +159,7 @@ impl TableArguments {
                 ..
             }
         );
-        let is_whole = options.json || is_folded;
+        let is_whole = printing.json || is_folded;
         let mut value = match value {
             Some(_) => fields(&value_text, "this option")?,
             None => Vec::new(),
@@ -167,6 +169,7 @@ impl TableArguments {
         }
         Ok(AggregatePlan {
             options,
+            printing,
             output: self.output,
             what,
             by,
@@ -184,20 +187,26 @@ impl TableArguments {
 
 impl CountArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
-        let mut options = self.common.plan()?;
-        output_file(self.table.output.as_deref(), false, &mut options.json)?;
+        let mut printing = self.common.printing();
+        let options = self.common.plan()?;
+        output_file(self.table.output.as_deref(), false, &mut printing.json)?;
         self.table
-            .plan(options, Aggregate::Count, self.sum.as_deref())
+            .plan(options, printing, Aggregate::Count, self.sum.as_deref())
     }
 }
 
 impl HistArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
-        let mut options = self.common.plan()?;
-        output_file(self.table.output.as_deref(), false, &mut options.json)?;
+        let mut printing = self.common.printing();
+        let options = self.common.plan()?;
+        output_file(self.table.output.as_deref(), false, &mut printing.json)?;
         let scale = self.linear.unwrap_or(Scale::Log { bits: 2 });
-        self.table
-            .plan(options, Aggregate::Histogram(scale), self.of.as_deref())
+        self.table.plan(
+            options,
+            printing,
+            Aggregate::Histogram(scale),
+            self.of.as_deref(),
+        )
     }
 }
 
@@ -210,10 +219,12 @@ impl StacksArguments {
                 false => Shown::Frames,
             },
         };
+        let mut printing = self.common.printing();
         let mut options = self.common.plan()?;
-        output_file(self.table.output.as_deref(), true, &mut options.json)?;
+        output_file(self.table.output.as_deref(), true, &mut printing.json)?;
         options.rows = self.rows.plan();
-        self.table.plan(options, what, self.sum.as_deref())
+        self.table
+            .plan(options, printing, what, self.sum.as_deref())
     }
 }
 

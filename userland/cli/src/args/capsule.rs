@@ -4,19 +4,19 @@
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
     Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan,
-    TargetSpec,
 };
 use super::profile::frequency;
 use super::raw;
 use super::trace::RecordsArguments;
 use super::value::rows;
-use crate::rights;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use libnsprobe::common::abi::{
     TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_UNFILTERED, TASKS_WAKEUPS,
 };
 use libnsprobe::SetupOptions;
+use nsprobe_trace::options::{RecordOptions, TargetSpec};
+use nsprobe_trace::rights;
 use std::path::PathBuf;
 
 /// Bytes of each CPU's ring without a PROBE: every context switch is an event.
@@ -235,17 +235,19 @@ impl RecordArguments {
             // Most of what a command does, its children do.
             options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         }
-        if trace.options.json {
+        if trace.printing.json {
             return Err(raw(
                 "--json: it is `nsprobe script --json` that prints a capsule so",
             ));
         }
         Ok(RecordPlan {
-            output: self.output,
-            replace: self.replace,
-            names: !self.no_names,
-            // A flight recorder's rings are for hits, and who lives at its end is another matter.
-            tasks: if trace.setup.overwrite { 0 } else { tasks },
+            record: RecordOptions {
+                output: self.output,
+                replace: self.replace,
+                names: !self.no_names,
+                // A flight recorder's rings are for hits, and who lives at its end is another matter.
+                tasks: if trace.setup.overwrite { 0 } else { tasks },
+            },
             trace,
         })
     }

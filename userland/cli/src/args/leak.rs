@@ -3,14 +3,15 @@
 
 use super::aggregate::of_stacks;
 use super::help::{LIMITS, OUTPUT, SHOW};
-use super::plan::{LeakPlan, ProbeOptions, TargetSpec};
+use super::plan::LeakPlan;
 use super::probe::{RowsArguments, StackArguments, TargetArguments};
-use super::spec::ProbeSpec;
 use super::value::{bytes, output_file, rows, time_span};
 use super::{raw, spec};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
 use nsprobe_spec::syntax::Field;
+use nsprobe_trace::options::{TargetSpec, TraceOptions};
+use nsprobe_trace::spec::ProbeSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -92,9 +93,10 @@ pub(super) struct LeakArguments {
 
 impl LeakArguments {
     pub(super) fn plan(self) -> Result<LeakPlan, clap::Error> {
+        let mut printing = self.target.printing();
         let mut options = self.stack.plan(self.target.plan()?)?;
         check(&options)?;
-        output_file(self.output.as_deref(), true, &mut options.json)?;
+        output_file(self.output.as_deref(), true, &mut printing.json)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
@@ -111,9 +113,10 @@ impl LeakArguments {
         let frees = self.free.iter();
         let frees = frees.map(|text| with_fields(text, FREED, ("--free", "freed")));
         options.probes = allocates.chain(frees).collect::<Result<_, _>>()?;
-        let top = rows(self.top, options.json);
+        let top = rows(self.top, printing.json);
         Ok(LeakPlan {
             options,
+            printing,
             output: self.output,
             older_than: self.older_than.unwrap_or_default(),
             sample: self.sample.unwrap_or(0),
@@ -134,7 +137,7 @@ fn sample_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Refuses what would show blocks as leaks that are not.
-fn check(options: &ProbeOptions) -> Result<(), clap::Error> {
+fn check(options: &TraceOptions) -> Result<(), clap::Error> {
     let tasks = &options.tasks;
     if options.who == TargetSpec::Host {
         return Err(raw(

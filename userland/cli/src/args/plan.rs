@@ -5,15 +5,14 @@ mod tasks;
 
 pub(crate) use tasks::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan};
 
-use crate::args::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::{Limits, SetupOptions};
+use libnsprobe::SetupOptions;
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_spec::syntax::{Assignment, Field};
-use nsprobe_symbolize::glob_fits;
+use nsprobe_trace::options::{RecordOptions, TargetSpec, TraceOptions};
+use nsprobe_trace::spec::ListSpec;
 use nsprobe_worker::Sandbox;
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -42,7 +41,7 @@ pub(crate) enum Plan {
     /// List functions.
     List(ListPlan),
     /// See where probes are armed.
-    Verify(ProbeOptions),
+    Verify(VerifyPlan),
     /// List containers.
     Containers(ContainersPlan),
     /// List tasks.
@@ -57,51 +56,6 @@ pub(crate) enum Plan {
     Completions(clap_complete::Shell),
     /// Write man pages into this directory.
     Man(PathBuf),
-    /// Become another program once continued: the program's path, and its
-    /// arguments from the zeroth on.
-    ExecStopped(Vec<OsString>),
-}
-
-/// Whose files are meant and who is traced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TargetSpec {
-    /// This machine, all processes.
-    Host,
-    /// A container, by name, id or namespace.
-    Container(String),
-    /// Containers by names and globs.
-    Group(ContainerGroup),
-    /// Processes, at least one.
-    Processes(Vec<u32>),
-    /// A command that we start: its words, never empty.
-    Command(Vec<OsString>),
-}
-
-/// Containers by names and globs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ContainerGroup {
-    /// Names as of one container, or globs for a name, id or namespace; at least one.
-    pub(crate) patterns: Vec<String>,
-    /// Whether those that come later are traced, too.
-    pub(crate) follow: bool,
-}
-
-impl ContainerGroup {
-    /// Whether a name, id or namespace is that of one of them.
-    pub(crate) fn fits(&self, name: &str) -> bool {
-        let mut patterns = self.patterns.iter();
-        patterns.any(|pattern| glob_fits(pattern, name))
-    }
-
-    /// The patterns, for people.
-    pub(crate) fn text(&self) -> String {
-        self.patterns.join(", ")
-    }
-}
-
-/// Whether a name is a glob.
-pub(crate) fn is_glob(name: &str) -> bool {
-    name.contains(['*', '?'])
 }
 
 /// How much goes to standard error.
@@ -126,79 +80,26 @@ impl Detail {
     }
 }
 
-/// What to probe, and for how long.
-#[derive(Debug)]
-pub(crate) struct ProbeOptions {
-    pub(crate) who: TargetSpec,
-    pub(crate) tasks: Tasks,
-    pub(crate) probes: Vec<ProbeSpec>,
-    /// CPUs are sampled this number of times a second.
-    pub(crate) samples_hz: Option<u32>,
-    /// Whose hits freeze the record.
-    pub(crate) triggers: Vec<ProbeSpec>,
-    pub(crate) timeout: Option<Duration>,
+/// How a verb prints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printing {
+    /// JSON objects, not text.
     pub(crate) json: bool,
-    pub(crate) quiet: bool,
-    pub(crate) verbose: bool,
-    /// Whether stacks follow frame pointers alone.
-    pub(crate) frame_pointers: bool,
-    /// Of the unwind rows of files.
-    pub(crate) rows: RowsOptions,
-    /// Whether debuginfod servers are asked for debug information.
-    pub(crate) debuginfod: bool,
-    /// Whether containers that come later are traced, too.
-    pub(crate) follow: bool,
-    pub(crate) max_probes: usize,
-    pub(crate) inlined: bool,
-    pub(crate) exact: bool,
-    /// Whether breakpoints may go to ten-byte nops.
-    pub(crate) fast_nops: bool,
-    /// How many of the hits are wanted.
-    pub(crate) limits: Limits,
-    /// How returns are seen.
-    pub(crate) returns: Returns,
-    /// Whether what may harm the program is not refused.
-    pub(crate) force: bool,
-    /// How the processes that parse files of containers are kept in.
-    pub(crate) sandbox: Sandbox,
+    pub(crate) detail: Detail,
 }
 
-/// How the returns of functions are seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Returns {
-    /// By breakpoints on the instructions that leave the function
-    #[default]
-    Auto,
-    /// By a return probe of the kernel's, which replaces return addresses: programs that unwind or
-    /// switch their stack end or hang (needs --force)
-    Uretprobe,
-}
-
-/// Which tasks of the target count.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tasks {
-    pub(crate) tids: Vec<u32>,
-    pub(crate) children: bool,
-    pub(crate) comm: Option<Vec<u8>>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) cgroup: Option<PathBuf>,
-}
-
-impl Tasks {
-    /// Whether all tasks of the target count.
-    pub(crate) fn are_all(&self) -> bool {
-        self.tids.is_empty()
-            && !self.children
-            && self.comm.is_none()
-            && self.uid.is_none()
-            && self.cgroup.is_none()
-    }
+/// Where to look for breakpoints.
+#[derive(Debug)]
+pub(crate) struct VerifyPlan {
+    pub(crate) options: TraceOptions,
+    pub(crate) json: bool,
 }
 
 /// How to trace.
 #[derive(Debug)]
 pub(crate) struct TracePlan {
-    pub(crate) options: ProbeOptions,
+    pub(crate) options: TraceOptions,
+    pub(crate) printing: Printing,
     /// Where hits are printed to; standard output without one.
     pub(crate) output: Option<PathBuf>,
     pub(crate) stack: bool,
@@ -215,14 +116,7 @@ pub(crate) struct TracePlan {
 #[derive(Debug)]
 pub(crate) struct RecordPlan {
     pub(crate) trace: TracePlan,
-    /// The capsule; `-` for standard output.
-    pub(crate) output: PathBuf,
-    /// Whether it may take the place of another file.
-    pub(crate) replace: bool,
-    /// Whether names are looked up.
-    pub(crate) names: bool,
-    /// What is recorded of tasks: `TASKS_*`; zero for nothing.
-    pub(crate) tasks: u32,
+    pub(crate) record: RecordOptions,
 }
 
 /// How to print a capsule.
@@ -341,7 +235,8 @@ pub(crate) struct SymbolizePlan {
 /// How to count.
 #[derive(Debug)]
 pub(crate) struct AggregatePlan {
-    pub(crate) options: ProbeOptions,
+    pub(crate) options: TraceOptions,
+    pub(crate) printing: Printing,
     /// Where rows are printed to; standard output without one. Stacks go there as a profile when
     /// its name ends as one.
     pub(crate) output: Option<PathBuf>,
@@ -366,7 +261,8 @@ pub(crate) struct AggregatePlan {
 #[derive(Debug)]
 pub(crate) struct LeakPlan {
     /// Its probes take the place of the allocators that are found.
-    pub(crate) options: ProbeOptions,
+    pub(crate) options: TraceOptions,
+    pub(crate) printing: Printing,
     /// As of [`AggregatePlan`].
     pub(crate) output: Option<PathBuf>,
     /// Blocks that are not older are not shown.
@@ -433,17 +329,4 @@ pub(crate) struct ContainersPlan {
 #[derive(Debug)]
 pub(crate) struct StatusPlan {
     pub(crate) json: bool,
-}
-
-/// Where unwind rows are kept.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RowsOptions {
-    /// They are kept for later runs.
-    pub(crate) cache: bool,
-    /// The start waits for those of files that the target has mapped.
-    pub(crate) wait: bool,
-    /// How long the module keeps those that no stack goes through.
-    pub(crate) keep: Duration,
-    /// Memory for names and for the files that they come from, in bytes.
-    pub(crate) names_bytes: u64,
 }

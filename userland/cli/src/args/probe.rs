@@ -3,11 +3,13 @@
 
 use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
-use super::plan::{is_glob, ContainerGroup, ProbeOptions, Returns, RowsOptions, TargetSpec, Tasks};
+use super::plan::{Detail, Printing};
 use super::value::time_span;
 use super::{raw, spec};
 use clap::{Args, ValueHint};
-use libnsprobe::Limits;
+use nsprobe_trace::options::{
+    is_glob, ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions,
+};
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -148,7 +150,7 @@ pub(super) struct RunArguments {
         value_enum,
         default_value = "auto"
     )]
-    returns: Returns,
+    returns: HowReturns,
     /// Allow probes that may harm the program
     ///
     /// Such are places that may be inside an instruction, returns by --return uretprobe, and files
@@ -243,18 +245,32 @@ impl WhoArguments {
     }
 }
 
+/// How the returns of functions are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HowReturns {
+    /// By breakpoints on the instructions that leave the function
+    Auto,
+    /// By a return probe of the kernel's, which replaces return addresses: programs that unwind or
+    /// switch their stack end or hang (needs --force)
+    Uretprobe,
+}
+
 impl ProbeArguments {
-    pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
+    pub(super) fn printing(&self) -> Printing {
+        self.run.printing()
+    }
+
+    pub(super) fn plan(self) -> Result<TraceOptions, clap::Error> {
         let limits = self.limits.plan();
         let options = self.stacks.plan(self.run.plan(&self.probes)?)?;
-        Ok(following(self.follow, ProbeOptions { limits, ..options }))
+        Ok(following(self.follow, TraceOptions { limits, ..options }))
     }
 }
 
 impl StackArguments {
     /// The options with these.
-    pub(super) fn plan(self, options: ProbeOptions) -> Result<ProbeOptions, clap::Error> {
-        Ok(ProbeOptions {
+    pub(super) fn plan(self, options: TraceOptions) -> Result<TraceOptions, clap::Error> {
+        Ok(TraceOptions {
             frame_pointers: self.frame_pointers,
             debuginfod: self.servers.plan()?,
             ..options
@@ -266,15 +282,15 @@ impl DebuginfodArguments {
     /// Whether servers are asked.
     pub(super) fn plan(self) -> Result<bool, clap::Error> {
         if self.debuginfod {
-            super::servers::urls().map_err(|why| raw(&why))?;
+            nsprobe_trace::names::debuginfod::servers::urls().map_err(|why| raw(&why))?;
         }
         Ok(self.debuginfod)
     }
 }
 
 /// The options, of containers that start later, too, if it is to `follow` them.
-pub(super) fn following(follow: bool, options: ProbeOptions) -> ProbeOptions {
-    ProbeOptions {
+pub(super) fn following(follow: bool, options: TraceOptions) -> TraceOptions {
+    TraceOptions {
         follow,
         who: match options.who {
             TargetSpec::Container(name) if follow => TargetSpec::Group(ContainerGroup {
@@ -289,22 +305,29 @@ pub(super) fn following(follow: bool, options: ProbeOptions) -> ProbeOptions {
 }
 
 impl RunArguments {
-    pub(super) fn plan(self, probes: &[String]) -> Result<ProbeOptions, clap::Error> {
+    pub(super) fn printing(&self) -> Printing {
+        self.target.printing()
+    }
+
+    pub(super) fn plan(self, probes: &[String]) -> Result<TraceOptions, clap::Error> {
         let probes = probes.iter().map(|text| spec(text));
-        if self.returns == Returns::Uretprobe && !self.force {
+        if self.returns == HowReturns::Uretprobe && !self.force {
             return Err(raw(
                 "--return uretprobe replaces return addresses: a program that throws, is cancelled \
                  or switches its stack in a traced call dies or hangs. The default probes the \
                  function's exits instead; --force allows return probes",
             ));
         }
-        Ok(ProbeOptions {
+        Ok(TraceOptions {
             probes: probes.collect::<Result<_, _>>()?,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
             exact: self.exact,
             fast_nops: self.fast_nops,
-            returns: self.returns,
+            returns: match self.returns {
+                HowReturns::Auto => Returns::Auto,
+                HowReturns::Uretprobe => Returns::Uretprobe,
+            },
             force: self.force,
             ..self.target.plan()?
         })
@@ -312,31 +335,23 @@ impl RunArguments {
 }
 
 impl TargetArguments {
-    pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
+    pub(super) fn printing(&self) -> Printing {
+        Printing {
+            json: self.json,
+            detail: Detail::new(self.quiet, self.verbose),
+        }
+    }
+
+    pub(super) fn plan(self) -> Result<TraceOptions, clap::Error> {
         let who = self.who.plan(self.command);
         let tasks = self.tasks.plan(&who)?;
-        Ok(ProbeOptions {
+        Ok(TraceOptions {
             who,
             tasks,
-            probes: Vec::new(),
-            samples_hz: None,
             timeout: self.timeout,
-            json: self.json,
             quiet: self.quiet,
-            verbose: self.verbose,
-            frame_pointers: false,
-            debuginfod: false,
-            rows: RowsOptions::default(),
-            follow: false,
-            max_probes: 0,
-            inlined: false,
-            exact: false,
-            fast_nops: false,
-            limits: Limits::default(),
-            returns: Returns::default(),
-            force: false,
             sandbox: self.sandbox.plan(),
-            triggers: Vec::new(),
+            ..TraceOptions::default()
         })
     }
 }

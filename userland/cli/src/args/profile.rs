@@ -3,15 +3,16 @@
 
 use super::aggregate::TableArguments;
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TargetSpec, TracePlan};
+use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
-use crate::rights;
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
 use libnsprobe::SetupOptions;
 use nsprobe_profile::Format;
 use nsprobe_spec::Compiled;
+use nsprobe_trace::options::{RecordOptions, TargetSpec};
+use nsprobe_trace::rights;
 use std::path::{Path, PathBuf};
 
 /// Rows of the table: stacks with kernel frames are many.
@@ -73,6 +74,7 @@ pub(super) struct ProfileArguments {
 
 impl ProfileArguments {
     pub(super) fn plan(self) -> Result<Plan, clap::Error> {
+        let printing = self.target.printing();
         let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?);
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
@@ -101,7 +103,7 @@ impl ProfileArguments {
             };
             table.by = Some(by.to_owned());
         }
-        let mut plan = table.plan(options, what, None)?;
+        let mut plan = table.plan(options, printing, what, None)?;
         plan.are_keys_of_picture = are_keys_of_picture;
         plan.kernel_stack = self.kernel_stack || !self.no_kernel_stack && rights::may_see_kernel();
         Compiled::of_samples(&plan.by).map_err(|error| raw(&format!("--by: {error}")))?;
@@ -142,19 +144,22 @@ fn of_profile(output: Arg) -> Arg {
 
 /// What is to be counted, recorded instead.
 fn recording(plan: AggregatePlan, output: PathBuf, is_shown: bool) -> Result<Plan, clap::Error> {
-    if is_shown || plan.options.json || plan.interval.is_some() || !plan.by.is_empty() {
+    if is_shown || plan.printing.json || plan.interval.is_some() || !plan.by.is_empty() {
         return Err(raw(
             "-o: a recording has all samples, and nothing is printed: it is `nsprobe report` that \
              counts them by keys, and shows functions, callers and stacks",
         ));
     }
     Ok(Plan::Record(RecordPlan {
-        output,
-        replace: true,
-        names: true,
-        tasks: TASKS_LIFE | TASKS_NAMES | TASKS_MOVES,
+        record: RecordOptions {
+            output,
+            replace: true,
+            names: true,
+            tasks: TASKS_LIFE | TASKS_NAMES | TASKS_MOVES,
+        },
         trace: TracePlan {
             options: plan.options,
+            printing: plan.printing,
             output: None,
             stack: true,
             kernel_stack: plan.kernel_stack,

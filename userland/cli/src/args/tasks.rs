@@ -2,9 +2,10 @@
 //! `nsprobe ps`, `tree` and `top`.
 
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{PsColumn, PsPlan, TargetSpec, TopPlan, TopSort, TreePlan};
+use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan};
 use super::value::time_span;
 use clap::{Args, ValueHint};
+use nsprobe_trace::options::TargetSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 
 use super::value::{ring_bytes, time_span};
 use super::*;
+use nsprobe_trace::options::{ContainerGroup, TargetSpec};
 use std::process::Command as Process;
 use std::time::Duration;
 
@@ -198,12 +199,12 @@ fn the_name_of_an_output_file_says_its_format() {
         ("x.txt", false),
         ("x", false),
     ] {
-        assert_eq!(trace(&["a:f", "-o", name]).unwrap().options.json, is_json);
+        assert_eq!(trace(&["a:f", "-o", name]).unwrap().printing.json, is_json);
     }
     let Plan::Aggregate(plan) = plan(&["count", "a:f", "-o", "x.json"]).unwrap() else {
         panic!("a plan that counts");
     };
-    assert_eq!((plan.options.json, plan.top), (true, usize::MAX));
+    assert_eq!((plan.printing.json, plan.top), (true, usize::MAX));
 }
 
 #[test]

@@ -2,13 +2,14 @@
 //! `nsprobe trace` and `set`.
 
 use super::help::{LIMITS, OUTPUT, SHOW};
-use super::plan::{ProbeOptions, TracePlan};
+use super::plan::TracePlan;
 use super::probe::{ProbeArguments, RowsArguments, RunArguments};
 use super::value::{output_file, ring_bytes};
 use super::{pointing, spec};
 use clap::Args;
 use libnsprobe::SetupOptions;
 use nsprobe_spec::syntax::Assignment;
+use nsprobe_trace::options::TraceOptions;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -106,7 +107,7 @@ pub(super) struct SetArguments {
 impl TraceArguments {
     pub(super) fn plan(self) -> Result<TracePlan, clap::Error> {
         let mut plan = self.records.plan()?;
-        output_file(self.output.as_deref(), false, &mut plan.options.json)?;
+        output_file(self.output.as_deref(), false, &mut plan.printing.json)?;
         plan.output = self.output;
         Ok(plan)
     }
@@ -117,7 +118,8 @@ impl RecordsArguments {
         let triggers = self.trigger.iter().map(|text| spec(text));
         let triggers = triggers.collect::<Result<_, _>>()?;
         Ok(TracePlan {
-            options: ProbeOptions {
+            printing: self.common.printing(),
+            options: TraceOptions {
                 triggers,
                 rows: self.rows.plan(),
                 ..self.common.plan()?
@@ -146,6 +148,7 @@ impl SetArguments {
             .map(|text| Assignment::parse(text).map_err(|error| pointing("change", text, &error)));
         let changes = changes.collect::<Result<_, _>>()?;
         Ok(TracePlan {
+            printing: self.run.printing(),
             options: self.run.plan(&[self.probe])?,
             output: None,
             stack: false,

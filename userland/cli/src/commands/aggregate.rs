@@ -5,16 +5,11 @@
 mod exits;
 mod finished;
 
-use crate::args::spec::CountedTexts;
 use crate::args::{Aggregate, AggregatePlan};
-use crate::attach::run::{Pace, Run, Sinks, Taken};
-use crate::attach::tracer::{Tracer, Wants};
-use crate::hits::label::ProbeLabel;
-use crate::hits::live::Live;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
+use crate::output::summary;
 use crate::output::tables::{Style, TablePrinter};
-use crate::tasks::{full_notes, HitNames};
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::{Record, StackEnd};
@@ -24,6 +19,12 @@ use libnsprobe::{
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_symbolize::counted;
+use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::tracer::{Tracer, Wants};
+use nsprobe_trace::hits::label::ProbeLabel;
+use nsprobe_trace::hits::live::Live;
+use nsprobe_trace::spec::CountedTexts;
+use nsprobe_trace::tasks::{full_notes, HitNames};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -325,7 +326,7 @@ impl Counting {
         };
         let summary = run.sum_up(&mut self.live, ended_by, taken)?;
         self.printer.summary(&summary)?;
-        let code = summary.tell(plan.options.detail())?;
+        let code = summary::tell(&summary, plan.printing.detail)?;
         if let Some(note) = summary.samples_note(plan.options.samples_hz) {
             plan.options.note(&note);
         }

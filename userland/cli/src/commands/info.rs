@@ -4,10 +4,10 @@
 use crate::args::InfoPlan;
 use crate::commands::tree::{Detail, NamespaceLine, TreeView};
 use crate::output::json;
-use crate::recording::capsule::{convert, Capsule};
 use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
 use nsprobe_capsule::{Contents, Kind};
 use nsprobe_symbolize::{counted, escaped};
+use nsprobe_trace::recording::capsule::{convert, Capsule};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

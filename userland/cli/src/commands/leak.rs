@@ -5,23 +5,25 @@
 mod blocks;
 mod unprobed;
 
-use crate::args::{LeakPlan, TargetSpec};
-use crate::attach::probes::allocators;
-use crate::attach::run::{Pace, Run, Sinks, Taken};
-use crate::attach::tracer::{Tracer, Wants};
-use crate::hits::live::Live;
-use crate::hits::lookup::Lookup;
+use crate::args::LeakPlan;
 use crate::output::leaks::LeakPrinter;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
-use crate::recording::task_records;
-use crate::tasks::full_notes;
+use crate::output::summary;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_symbolize::counted;
+use nsprobe_trace::attach::probes::allocators;
+use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::tracer::{Tracer, Wants};
+use nsprobe_trace::hits::live::Live;
+use nsprobe_trace::hits::lookup::Lookup;
+use nsprobe_trace::options::TargetSpec;
+use nsprobe_trace::recording::task_records;
+use nsprobe_trace::tasks::full_notes;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -90,7 +92,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         dropped: Instant::now(),
         unprobed,
         live: run.live(),
-        printer: LeakPrinter::new(options.json, plan.top, out),
+        printer: LeakPrinter::new(plan.printing.json, plan.top, out),
         picture,
     };
     leaks.follow(run)
@@ -235,7 +237,7 @@ impl Leaks<'_> {
                 "where the end of a process was lost, its blocks are shown as those of one that runs",
             );
         }
-        let code = summary.tell(self.plan.options.detail())?;
+        let code = summary::tell(&summary, self.plan.printing.detail)?;
         for note in full_notes(&run.session, rows.turned_away_of)? {
             self.plan.options.note(&note);
         }

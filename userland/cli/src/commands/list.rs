@@ -2,14 +2,14 @@
 //! `nsprobe list`: the functions and static probes of a binary.
 
 use crate::args::ListPlan;
-use crate::attach::mapped::Mapped;
-use crate::attach::probes::parsed::{open, Parsed};
-use crate::attach::probes::refusal::because;
-use crate::attach::target::Target;
-use crate::names::search::Search;
 use crate::output::json;
 use nsprobe_probes::{ListedFunction, ListedUsdt, Listing};
 use nsprobe_symbolize::{counted, escaped};
+use nsprobe_trace::attach::mapped::Mapped;
+use nsprobe_trace::attach::probes::parsed::{open, Parsed};
+use nsprobe_trace::attach::probes::refusal::because;
+use nsprobe_trace::attach::target::Target;
+use nsprobe_trace::names::search::Search;
 use nsprobe_worker::{Limits, Options, Worker};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};

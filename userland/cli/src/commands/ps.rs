@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`: the tasks of this machine, or of a container, by container.
 
-use crate::args::{PsColumn, PsPlan, TargetSpec};
+use crate::args::{PsColumn, PsPlan};
 use crate::output::columns::{self, Head};
 use crate::output::json;
-use crate::tasks::{
-    command_line, is_there, state_letter, Clocks, Dump, LivePlaces, Place, Scope, Source, TaskLine,
-};
 use libnsprobe::common::task::TaskLevel;
 use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{Task, Tasks, Times};
+use nsprobe_trace::options::TargetSpec;
+use nsprobe_trace::tasks::{
+    command_line, is_there, state_letter, Clocks, Dump, LivePlaces, Place, Scope, Source, TaskLine,
+};
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

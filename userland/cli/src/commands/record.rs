@@ -2,15 +2,8 @@
 //! `nsprobe record`: what a trace would print goes into a capsule.
 
 use crate::args::RecordPlan;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
-use crate::attach::target::Target;
-use crate::attach::tracer::Tracer;
 use crate::commands::trace;
-use crate::output::summary::Summary;
-use crate::recording::capsule::convert;
-use crate::recording::destination::Destination;
-use crate::recording::recorder::{Done, Recorder};
-use crate::recording::{self, task_records};
+use crate::output::summary;
 use anyhow::Context;
 use libnsprobe::common::abi::Version;
 use libnsprobe::{Device, Reader, Session, Sink, TaskDump, TaskOptions};
@@ -19,6 +12,14 @@ use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::Header;
 use nsprobe_symbolize::{counted, escaped};
+use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::target::Target;
+use nsprobe_trace::attach::tracer::Tracer;
+use nsprobe_trace::recording::capsule::convert;
+use nsprobe_trace::recording::destination::Destination;
+use nsprobe_trace::recording::recorder::{Done, Recorder};
+use nsprobe_trace::recording::{self, task_records};
+use nsprobe_trace::summary::Summary;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,21 +28,21 @@ const FLUSH: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
-    Destination::check(plan)?;
+    Destination::check(&plan.record, options)?;
     let tracer = Tracer::new(options)?;
     let wants = trace::wants(trace);
     let planned = tracer.plan(&wants)?;
     let module = Device::open()?.info().release.clone();
-    let destination = Destination::open(plan, planned.probes.len())?;
+    let destination = Destination::open(&plan.record, planned.probes.len())?;
     let mut dump = TaskDump::default();
     let record = |session: &mut Session| {
-        dump = task_records::begin(session, plan)?;
+        dump = task_records::begin(session, plan.record.tasks, options)?;
         Ok(Sinks::All(Sink::Record))
     };
     let mut run = tracer.start(wants, planned, record)?;
     let live = run.live();
     let target = &tracer.target;
-    let mut recorder = Recorder::new(destination, live, plan.names);
+    let mut recorder = Recorder::new(destination, live, plan.record.names);
     let known = recording::containers::of_target(target);
     recorder.begin(&header(plan, target, &run, module)?, &known, &dump)?;
     recorder.add(&run.labels)?;
@@ -59,7 +60,7 @@ fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow
     if let Some(added) = run.take_added() {
         recorder.live.names.add(added.files);
         recorder.add(&added.labels)?;
-        if added.containers && plan.tasks != 0 {
+        if added.containers && plan.record.tasks != 0 {
             // Nothing was recorded of their tasks yet.
             recorder.dump(&task_records::dump(&run.session)?)?;
         }
@@ -92,7 +93,7 @@ fn end(
         ended_by = run::TRIGGERED.to_owned();
     }
     run.end(&mut recorder.live)?;
-    if plan.tasks != 0 {
+    if plan.record.tasks != 0 {
         // Later counts would belong to hits in no ring that is read.
         run.session.set_tasks(&TaskOptions::default())?;
     }
@@ -104,11 +105,11 @@ fn end(
         late: recorder.late(),
     };
     let mut summary = run.sum_up(&mut recorder.live, ended_by, taken)?;
-    if plan.tasks != 0 {
+    if plan.record.tasks != 0 {
         summary.tasks = task_records::totals(&run.session.task_counters()?);
     }
     let done = recorder.end(&summary)?;
-    let code = summary.tell(plan.trace.options.detail())?;
+    let code = summary::tell(&summary, plan.trace.printing.detail)?;
     if let Some(note) = summary.samples_note(plan.trace.options.samples_hz) {
         plan.trace.options.note(&note);
     }
@@ -120,7 +121,7 @@ fn end(
 
 /// Reports what the capsule has; returns whether that is everything.
 fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
-    let path = plan.output.display();
+    let path = plan.record.output.display();
     let options = &plan.trace.options;
     let written = match summary.probes.is_empty() {
         true => {
@@ -170,7 +171,7 @@ fn header(
         start_real_ns: (real.unwrap_or_default().as_nanos() as u64).saturating_sub(since),
         stack: plan.trace.stack,
         kernel_stack: plan.trace.kernel_stack,
-        names: plan.names,
+        names: plan.record.names,
         count: plan.trace.count,
         kernel_build: text(system.version()),
         cpus: cpus(),

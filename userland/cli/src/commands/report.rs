@@ -2,20 +2,21 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
-use crate::hits::assembler::{HitAssembler, Ready};
-use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::{kernel_addresses, whole_stack, words_of};
-use crate::names::function_names::name_symbols;
-use crate::output::summary::Summary;
+use crate::output::summary;
 use crate::output::tables::{Style, TablePrinter};
-use crate::recording::capsule::{Capsule, Offline};
-use crate::tasks::Place;
 use anyhow::bail;
 use libnsprobe::common::abi::KERNEL_FRAMES_MAX;
 use libnsprobe::common::record::{Details, Frame, Hit, Method, Unmapped, HIT_KERNEL};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_capsule::Reader;
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_trace::hits::assembler::{HitAssembler, Ready};
+use nsprobe_trace::hits::label::ProbeLabel;
+use nsprobe_trace::hits::lookup::{kernel_addresses, whole_stack, words_of};
+use nsprobe_trace::names::function_names::name_symbols;
+use nsprobe_trace::recording::capsule::{Capsule, Offline};
+use nsprobe_trace::summary::Summary;
+use nsprobe_trace::tasks::Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
@@ -79,11 +80,11 @@ pub(crate) fn tell(
     detail: Detail,
 ) -> anyhow::Result<ExitCode> {
     let code = match summary {
-        Some(summary) => summary.tell(detail)?,
+        Some(summary) => summary::tell(&summary, detail)?,
         None => ExitCode::SUCCESS,
     };
     if capsule.has_stacks() {
-        capsule.tell_unrecorded(path, detail);
+        capsule.tell_unrecorded(path, detail == Detail::Quiet);
     }
     Ok(match capsule.tell_missing() {
         true => code,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe script`: prints a capsule as a trace would have been printed.
 
-use crate::args::ScriptPlan;
-use crate::hits::lookup::Lookup;
+use crate::args::{Detail, ScriptPlan};
 use crate::output::records::RecordPrinter;
-use crate::recording::capsule::{Capsule, Offline};
+use crate::output::summary;
+use nsprobe_trace::hits::lookup::Lookup;
+use nsprobe_trace::recording::capsule::{Capsule, Offline};
 use std::process::ExitCode;
 
 pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
@@ -26,9 +27,9 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
         summary.late = printer.late();
         summary.finished = finished;
         printer.summary(&summary)?;
-        code = summary.tell(plan.detail)?;
+        code = summary::tell(&summary, plan.detail)?;
     }
-    capsule.tell_unrecorded(&plan.file, plan.detail);
+    capsule.tell_unrecorded(&plan.file, plan.detail == Detail::Quiet);
     Ok(match capsule.tell_missing() {
         true => code,
         false => ExitCode::FAILURE,

@@ -5,14 +5,15 @@
 mod files;
 
 use crate::args::SymbolizePlan;
-use crate::names::named::file_name;
 use crate::output::json;
-use crate::recording::capsule::{convert, open_regular, Capsule};
 use anyhow::{bail, Context};
 use files::Files;
 use nsprobe_capsule::model::{FrameName, Names, Object};
 use nsprobe_capsule::{FileOutput, Kind, Writer, Written};
 use nsprobe_symbolize::{counted, escaped, FileOffset, Lookup, SourceFrame};
+use nsprobe_trace::hits::words;
+use nsprobe_trace::names::named::file_name;
+use nsprobe_trace::recording::capsule::{convert, open_regular, Capsule};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -116,7 +117,7 @@ fn write_place(
             build_id,
             offset: format!("{offset:#x}"),
             functions: frames.iter().map(json::FunctionLine::new).collect(),
-            names_from: named.source.map(json::source_name),
+            names_from: named.source.map(words::source_name),
             path: named.path.as_ref().map(|path| path.display().to_string()),
             function_start: named.function_start.map(|start| format!("{:#x}", start.0)),
             unresolved: named.unresolved.as_deref(),
@@ -244,11 +245,11 @@ fn name_place(
         functions: named.functions.iter().map(convert::function).collect(),
         source: named
             .source
-            .map(|source| json::source_name(source).to_owned()),
+            .map(|source| words::source_name(source).to_owned()),
         found_in: named
             .source
-            .map(|_| json::found_in(&named.from).0.to_owned()),
-        found_at: json::found_in(&named.from)
+            .map(|_| words::found_in(&named.from).0.to_owned()),
+        found_at: words::found_in(&named.from)
             .1
             .map(|path| convert::text(path.as_os_str())),
         doubtful: !exact && named.is_after_call == Some(false),

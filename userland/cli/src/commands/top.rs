@@ -12,8 +12,6 @@ mod terminal;
 
 use crate::args::TopPlan;
 use crate::output::columns;
-use crate::signals::Signals;
-use crate::tasks::{Clocks, Dump, LivePlaces, Scope, Source};
 use anyhow::Context;
 use interval::{Interval, Meter, Wanted};
 use libnsprobe::Reader;
@@ -21,6 +19,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{Limits, Tasks};
+use nsprobe_trace::signals::Signals;
+use nsprobe_trace::tasks::{Clocks, Dump, LivePlaces, Scope, Source};
 use rows::Choice;
 use screen::{KeyOutcome, Screen};
 use std::io::{self, BufWriter, IsTerminal, Write};

@@ -4,15 +4,16 @@
 pub(crate) mod backlog;
 
 use crate::args::TracePlan;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
-use crate::attach::tracer::{Tracer, Wants};
-use crate::hits::live::Live;
 use crate::output::lines::Output;
 use crate::output::records::RecordPrinter;
-use crate::tasks::HitNames;
+use crate::output::summary;
 use backlog::Backlog;
 use libnsprobe::Sink;
 use nsprobe_symbolize::counted;
+use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::tracer::{Tracer, Wants};
+use nsprobe_trace::hits::live::Live;
+use nsprobe_trace::tasks::HitNames;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Record)))?;
     let mut live = run.live().with_containers(containers);
     let labels = run.labels.clone();
-    let mut printer = RecordPrinter::new(options.json, plan.count, labels, run.start_ns).to(out);
+    let mut printer =
+        RecordPrinter::new(plan.printing.json, plan.count, labels, run.start_ns).to(out);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
@@ -93,5 +95,5 @@ fn end(
     };
     let summary = run.sum_up(&mut live, ended_by, taken)?;
     printer.summary(&summary)?;
-    summary.tell(plan.options.detail())
+    summary::tell(&summary, plan.printing.detail)
 }

@@ -4,14 +4,14 @@
 use crate::args::TreePlan;
 use crate::output::columns::{self, cpu_time};
 use crate::output::json;
-use crate::recording::capsule::{Capsule, CapsulePlaces};
-use crate::tasks::{
-    command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, Scope, Source,
-    TaskLine,
-};
 use nsprobe_capsule::Contents;
 use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{PidNamespace, Task, Tasks, Tree};
+use nsprobe_trace::recording::capsule::{Capsule, CapsulePlaces};
+use nsprobe_trace::tasks::{
+    command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, Scope, Source,
+    TaskLine,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};

@@ -8,15 +8,15 @@
 
 mod look;
 
-use crate::args::ProbeOptions;
-use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::run::Sinks;
-use crate::attach::tracer::{Tracer, Wants};
+use crate::args::VerifyPlan;
 use crate::output::json;
 use anyhow::Context;
 use libnsprobe::Sink;
 use look::{Found, Look, Seen};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
+use nsprobe_trace::attach::probes::{Planned, PlannedProbe};
+use nsprobe_trace::attach::run::Sinks;
+use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -25,8 +25,8 @@ use std::process::ExitCode;
 /// Processes that are named for each reason.
 const EXAMPLES: usize = 5;
 
-pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
-    let tracer = Tracer::new(options)?;
+pub(crate) fn run(plan: &VerifyPlan) -> anyhow::Result<ExitCode> {
+    let tracer = Tracer::new(&plan.options)?;
     let wants = Wants::default();
     let planned = tracer.plan(&wants)?;
     let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Count)))?;
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let reports = reports(&run.planned, &seen.context("cannot look at all processes")?);
     let mut out = io::stdout().lock();
     let missing = reports.iter().any(|report| !report.missing.is_empty());
-    match options.json {
+    match plan.json {
         true => reports
             .iter()
             .try_for_each(|report| json::line(&mut out, report))?,
@@ -180,16 +180,14 @@ impl Missing {
     }
 }
 
-impl PlannedProbe {
-    /// Offsets of its breakpoints.
-    fn breakpoints(&self) -> Vec<FileOffset> {
-        match &self.exits {
-            Some(exits) => {
-                let entry = std::iter::once(self.breakpoint);
-                entry.chain(exits.places()).collect()
-            }
-            None => vec![self.breakpoint],
+/// Offsets of a probe's breakpoints.
+fn breakpoints(probe: &PlannedProbe) -> Vec<FileOffset> {
+    match &probe.exits {
+        Some(exits) => {
+            let entry = std::iter::once(probe.breakpoint);
+            entry.chain(exits.places()).collect()
         }
+        None => vec![probe.breakpoint],
     }
 }
 

@@ -11,7 +11,6 @@ mod line;
 mod records;
 mod row;
 mod summary;
-mod words;
 
 pub(crate) use counters::CountersLine;
 pub(crate) use frames::FunctionLine;
@@ -20,7 +19,6 @@ pub(crate) use line::line;
 pub(crate) use records::{hit, lost, off, write};
 pub(crate) use row::{row, RowView};
 pub(crate) use summary::summary;
-pub(crate) use words::{end_name, found_in, found_of, source_name, source_of};
 
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,14 @@
 //! What is allocated, by stack, as text and as JSON.
 
 use super::pictures::{About, Numbers, Rows};
-use crate::hits::lookup::NameFrames;
 use crate::output::json;
 use crate::output::lines::Output;
-use crate::output::summary::Summary;
 use crate::output::text;
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 use nsprobe_symbolize::counted;
+use nsprobe_trace::hits::lookup::NameFrames;
+use nsprobe_trace::summary::Summary;
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -3,15 +3,15 @@
 
 mod file;
 
-pub(crate) use file::{exists, outputs, PictureFile};
+pub(crate) use file::{outputs, PictureFile};
 
-use crate::hits::view::{is_doubtful, FrameView};
 use crate::output::columns::shortened;
 use crate::output::text;
 use libnsprobe::common::record::{Frame, StackEnd};
 use libnsprobe::TableRow;
 use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};
 use nsprobe_symbolize::escaped;
+use nsprobe_trace::hits::view::{is_doubtful, FrameView};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -203,8 +203,8 @@ fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::named::Named;
     use nsprobe_symbolize::SourceFrame;
+    use nsprobe_trace::names::named::Named;
     use std::path::PathBuf;
     use std::rc::Rc;
 

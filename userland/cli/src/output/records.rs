@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the records of a trace, as text or as JSON, up to the requested count.
 
-use crate::hits::assembler::{HitAssembler, Ready, Waiting};
-use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::Lookup;
-use crate::hits::views::Views;
 use crate::output::lines::Output;
-use crate::output::summary::Summary;
 use crate::output::{json, text};
 use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
+use nsprobe_trace::hits::assembler::{HitAssembler, Ready, Waiting};
+use nsprobe_trace::hits::label::ProbeLabel;
+use nsprobe_trace::hits::lookup::Lookup;
+use nsprobe_trace::hits::views::Views;
+use nsprobe_trace::summary::Summary;
 use std::io::{self, Write};
 
 /// The output of a trace.

@@ -1,255 +1,342 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Summary of a trace: its counters, and whether they add up.
+//! The end of a trace in sentences.
 
-mod text;
-
-use crate::attach::run::options::Untraced;
-use crate::attach::unwind_rows::RowsReport;
-use crate::hits::label::{ProbeLabel, Role};
-use crate::names::Line;
-use libnsprobe::{Counters, ProbeId, Session};
-use nix::unistd::{sysconf, SysconfVar};
+use crate::args::Detail;
+use libnsprobe::common::abi::CALLS_MAX;
+use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
-use nsprobe_symbolize::{counted, FileOffset};
-use serde::Serialize;
+use nsprobe_symbolize::{counted, escaped};
+use nsprobe_trace::attach::run::options::Untraced;
+use nsprobe_trace::attach::unwind_rows::RowsReport;
+use nsprobe_trace::names::Line;
+use nsprobe_trace::summary::{MissedCalls, ProbeSummary, Summary, PROBES_BY_CPU_MAX};
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
-use std::time::Duration;
+use std::io::{Result, Write};
+use std::process::ExitCode;
 
-/// Most probes of which it is looked up on which CPUs they lost hits.
-pub(super) const PROBES_BY_CPU_MAX: usize = 256;
+/// Most probes that are listed one by one.
+const PROBES_SHOWN: usize = 20;
 
-/// The end of a trace.
-#[derive(Debug)]
-pub(crate) struct Summary {
-    /// Duration.
-    pub(crate) elapsed: Duration,
-    /// Reason for the end.
-    pub(crate) ended_by: String,
-    /// Hits that were printed, or added to rows of what was counted.
-    pub(crate) printed: u64,
-    /// Hits that came out of the rings.
-    pub(crate) received: u64,
-    /// Recorded hits that others have taken the place of, with --flight.
-    pub(crate) overwritten: u64,
-    /// Whose children are not traced, though nothing but being another process keeps them out.
-    pub(crate) untraced: Option<Untraced>,
-    /// Whether stacks were taken.
-    pub(crate) has_stacks: bool,
-    /// Each probe.
-    pub(crate) probes: Vec<ProbeSummary>,
-    /// Counts of tasks' events, by kind.
-    pub(crate) tasks: BTreeMap<String, TaskTotal>,
-    /// Sources of names, a line for each file.
-    pub(crate) names: Vec<Line>,
-    /// Stacks that were finished from copies.
-    pub(crate) finished: u64,
-    /// Stacks that were taken late, as a page was not there.
-    pub(crate) late: u64,
-    /// Report on unwind rows.
-    pub(crate) rows: Option<RowsReport>,
-    /// How the command failed by itself.
-    pub(crate) failure: Option<String>,
-}
+/// Most files that are listed one by one.
+const FILES_SHOWN: usize = 20;
 
-/// Calls that are followed to the function's exits, and not seen to end there as themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct MissedCalls {
-    /// They went by a jump where their return is not seen.
-    pub(crate) left_by_jump: u64,
-    /// They were left in another way (by an exception, `longjmp`, the end of their thread), are
-    /// under way, or were evicted as there were too many ([`Counters::evicted`]).
-    pub(crate) unreturned: u64,
-}
+/// Most CPUs that are listed one by one.
+const CPUS_SHOWN: usize = 8;
 
-impl AddAssign for MissedCalls {
-    fn add_assign(&mut self, other: MissedCalls) {
-        self.left_by_jump += other.left_by_jump;
-        self.unreturned += other.unreturned;
+/// On which CPUs how many of how many hits were lost, those with the most first; empty
+/// when that is not known.
+fn losses(summary: &Summary) -> String {
+    let mut cpus: BTreeMap<u16, Counters> = BTreeMap::new();
+    for (cpu, counters) in summary.probes.iter().flat_map(|probe| &probe.cpus) {
+        *cpus.entry(*cpu).or_default() += *counters;
     }
-}
-
-/// The end of a probe.
-#[derive(Debug)]
-pub(crate) struct ProbeSummary {
-    pub(crate) id: u32,
-    pub(crate) binary: String,
-    pub(crate) function: String,
-    /// `binary:function`, escaped.
-    pub(crate) label: String,
-    pub(crate) offset: FileOffset,
-    /// Its hits by outcome.
-    pub(crate) counters: Counters,
-    /// Its calls that were not seen to return, though they did.
-    pub(crate) missed: MissedCalls,
-    /// Counters of each CPU that has any, if hits were lost: each has a ring of its own.
-    pub(crate) cpus: BTreeMap<u16, Counters>,
-}
-
-/// The counters of all probes of a trace; those of a function's exits as of one probe.
-pub(crate) fn probes(
-    session: &Session,
-    labels: &[ProbeLabel],
-) -> libnsprobe::Result<Vec<ProbeSummary>> {
-    let mut probes: Vec<ProbeSummary> = Vec::new();
-    let mut last = None;
-    let mut with_losses = 0;
-    for label in labels {
-        let (counters, missed, handed_on) = label.counters(session)?;
-        let mut cpus = BTreeMap::new();
-        if counters.lost_full > 0 && with_losses < PROBES_BY_CPU_MAX {
-            with_losses += 1;
-            cpus = by_cpu(session, label.id)?;
-        }
-        match probes.last_mut().filter(|_| last == Some(label.planned)) {
-            Some(probe) => {
-                // Its entry comes before its exits, which count the calls that it saw begin.
-                let ended = counters
-                    .hits
-                    .saturating_add(missed.left_by_jump + handed_on);
-                let unreturned = probe.missed.unreturned.saturating_sub(ended);
-                probe.counters += counters;
-                probe.missed += missed;
-                probe.missed.unreturned = unreturned;
-                probe.add_cpus(cpus);
-            }
-            None => probes.push(ProbeSummary {
-                id: label.id.0,
-                binary: label.binary.clone(),
-                function: label.function.clone(),
-                label: label.label.clone(),
-                offset: label.offset,
-                counters,
-                missed,
-                cpus,
-            }),
-        }
-        last = Some(label.planned);
+    let mut lost: Vec<(u16, Counters)> = cpus.into_iter().collect();
+    lost.retain(|(_, counters)| counters.lost_full > 0);
+    lost.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.lost_full));
+    let known: u64 = lost.iter().map(|(_, counters)| counters.lost_full).sum();
+    let more = lost.len().saturating_sub(CPUS_SHOWN);
+    let shown = lost
+        .iter()
+        .take(CPUS_SHOWN)
+        .map(|(cpu, counters)| format!("{} of {} on CPU {cpu}", counters.lost_full, counters.hits));
+    let mut shown: Vec<String> = shown.collect();
+    if more > 0 {
+        shown.push(format!("and on {}", counted(more, "more CPU")));
     }
-    Ok(probes)
-}
-
-/// The counters of a probe on the CPUs that have any.
-fn by_cpu(session: &Session, id: ProbeId) -> libnsprobe::Result<BTreeMap<u16, Counters>> {
-    let mut cpus = BTreeMap::new();
-    for cpu in 0..=u16::MAX {
-        match session.counters_on(id, cpu) {
-            Ok(counters) if counters.hits == 0 => {}
-            Ok(counters) => drop(cpus.insert(cpu, counters)),
-            // The probe is there: what is not is the CPU.
-            Err(libnsprobe::Error::NoProbe(_)) => break,
-            Err(error) => return Err(error),
-        }
+    if shown.is_empty() {
+        return String::new();
     }
-    Ok(cpus)
+    if let Some(unknown @ 1..) = summary.total().lost_full.checked_sub(known) {
+        shown.push(format!("{unknown} of probes beyond {PROBES_BY_CPU_MAX}"));
+    }
+    format!(" ({})", shown.join(", "))
 }
 
-impl ProbeSummary {
-    pub(super) fn add_cpus(&mut self, cpus: BTreeMap<u16, Counters>) {
-        for (cpu, counters) in cpus {
-            *self.cpus.entry(cpu).or_default() += counters;
-        }
+/// Prints as much as `detail` requests, and failures in any case; returns the exit code.
+pub(crate) fn tell(summary: &Summary, detail: Detail) -> anyhow::Result<ExitCode> {
+    // At once, so that the command's output does not come in between.
+    let mut text = Vec::new();
+    write(summary, &mut text, detail)?;
+    std::io::stderr().write_all(&text)?;
+    let problem = summary.problem();
+    for error in problem.iter().chain(&summary.failure) {
+        eprintln!("nsprobe: {}", escaped(error));
+    }
+    let failed = problem.is_some() || summary.failure.is_some();
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// Writes the hits of each probe by outcome, those with the most hits first.
+fn write_probes(summary: &Summary, out: &mut impl Write) -> Result<()> {
+    let hit = summary
+        .probes
+        .iter()
+        .filter(|probe| probe.counters.hits > 0);
+    let mut hit: Vec<&ProbeSummary> = hit.collect();
+    hit.sort_by_key(|probe| std::cmp::Reverse(probe.counters.hits));
+    for probe in hit.iter().take(PROBES_SHOWN) {
+        let counters = sentence(&probe.counters);
+        writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
+    }
+    match hit.len().checked_sub(PROBES_SHOWN) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(
+            out,
+            "nsprobe:   and {more} with fewer hits (--json has all)"
+        ),
     }
 }
 
-impl ProbeLabel {
-    /// Its hits by outcome, and the calls that were missed or went on in a function with a probe of
-    /// its own: those are no hits.
-    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls, u64)> {
-        let mut counters = session.counters(self.id)?;
-        let mut handed_on = 0;
-        let mut missed = MissedCalls::default();
-        match self.role {
-            Role::Whole | Role::Exit => {}
-            Role::Begin => {
-                let begun = std::mem::take(&mut counters.aggregated);
-                let others = std::mem::take(&mut counters.turned_away);
-                counters.evicted = counters.evicted.saturating_add(others);
-                missed.unreturned = begun.saturating_add(others);
-                counters.hits = counters.hits.saturating_sub(missed.unreturned);
-            }
-            Role::HandOn => {
-                handed_on = counters.aggregated;
-                counters = Counters::default();
-            }
-            Role::Leave => {
-                missed.left_by_jump = counters.aggregated;
-                counters = Counters::default();
-            }
-        }
-        Ok((counters, missed, handed_on))
+/// Writes it for people: one line of what there was, and what of it was lost; with
+/// [`Detail::Verbose`] where all of it came from, too.
+pub(crate) fn write(summary: &Summary, out: &mut impl Write, detail: Detail) -> Result<()> {
+    if detail != Detail::Quiet {
+        write_total(summary, out)?;
     }
+    write_losses(summary, out)?;
+    if detail == Detail::Verbose {
+        if summary.probes.len() > 1 {
+            write_probes(summary, out)?;
+        }
+        write_sources(summary, out)?;
+    }
+    Ok(())
 }
 
-impl Summary {
-    /// A note on samples that were not taken, if there are many: of `hz` a second on each CPU that
-    /// is online.
-    pub(crate) fn samples_note(&self, hz: Option<u32>) -> Option<String> {
-        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok()??;
-        self.note_on_samples(f64::from(hz?) * cpus as f64)
-    }
-
-    /// The same for `rate` samples a second in all.
-    fn note_on_samples(&self, rate: f64) -> Option<String> {
-        let expected = (rate * self.elapsed.as_secs_f64()) as u64;
-        let total = self.total();
-        let seen = total.hits + total.idle + total.kernel_threads;
-        // The first and last ones of each CPU, and what a rate that the kernel adapts needs.
-        (seen < expected - expected / 8).then(|| {
-            format!(
-                "{seen} of about {expected} samples were taken: the others were of CPUs that halted \
-                 (their cycles stop), or the kernel throttled sampling"
-            )
-        })
-    }
-
-    /// The calls that all probes together have missed.
-    pub(crate) fn missed(&self) -> MissedCalls {
-        let mut missed = MissedCalls::default();
-        for probe in &self.probes {
-            missed += probe.missed;
+/// Writes all hits by outcome, and what the user asked for beside them.
+fn write_total(summary: &Summary, out: &mut impl Write) -> Result<()> {
+    let total = summary.total();
+    let is_of_tasks = summary.probes.is_empty();
+    writeln!(
+        out,
+        "nsprobe: {}; {:.3} s: {}",
+        escaped(&summary.ended_by),
+        summary.elapsed.as_secs_f64(),
+        match is_of_tasks {
+            true => task_sentence(&summary.task_total()),
+            false => sentence(&total),
         }
-        missed
+    )?;
+    if is_of_tasks {
+        return Ok(());
     }
-
-    /// The counters of all probes together.
-    pub(crate) fn total(&self) -> Counters {
-        let mut total = Counters::default();
-        for probe in &self.probes {
-            total += probe.counters;
+    write_samples(out, &total)?;
+    match (summary.untraced, total.filtered) {
+        (Some(whose), 1..) if !total.has_samples() => writeln!(
+            out,
+            "nsprobe: {} of other processes filtered, each of which may call more often: {}",
+            counted(total.filtered, "hit"),
+            whose.advice()
+        )?,
+        (Some(Untraced::ChildrenOfCommand), 0)
+            if total.hits == 0 && summary.missed() == MissedCalls::default() =>
+        {
+            writeln!(
+                out,
+                "nsprobe: no hits in the command's first process: {}",
+                Untraced::ChildrenOfCommand.advice()
+            )?
         }
-        total
+        _ => {}
     }
-
-    /// Events of tasks of all kinds together.
-    pub(crate) fn task_total(&self) -> TaskTotal {
-        let mut total = TaskTotal::default();
-        for kind in self.tasks.values() {
-            total.seen = total.seen.saturating_add(kind.seen);
-            total.recorded = total.recorded.saturating_add(kind.recorded);
-            total.filtered = total.filtered.saturating_add(kind.filtered);
-            total.lost = total.lost.saturating_add(kind.lost);
-        }
-        total
+    if summary.overwritten > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} overwritten: the rings keep the newest (--ring-size)",
+            counted(summary.overwritten, "older hit")
+        )?;
     }
-
-    /// Returns what does not add up, if anything: every hit must be accounted for, and every
-    /// recorded one must have come out of a ring.
-    pub(crate) fn problem(&self) -> Option<String> {
-        if let Some(probe) = self.probes.iter().find(|probe| !probe.counters.balance()) {
-            return Some(format!(
-                "the counters of {} do not add up: {:?}",
-                probe.label, probe.counters
-            ));
-        }
-        let recorded = self.total().recorded;
-        let there = recorded.saturating_sub(self.overwritten);
-        (self.received != there).then(|| {
-            format!(
-                "{} recorded, but {} came out of the rings",
-                counted(recorded, "hit"),
-                self.received
-            )
-        })
+    if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} made, {} failed, {} withheld (--max-writes, or no room for a record)",
+            counted(total.written, "change"),
+            total.write_failed,
+            total.write_withheld
+        )?;
     }
+    Ok(())
 }
+
+/// Writes what is missing in the output; this is always shown.
+fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
+    let total = summary.total();
+    for (lost, what, on) in [
+        (total.lost_full, "hit", losses(summary)),
+        (summary.task_total().lost, "task event", String::new()),
+    ] {
+        if lost > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} lost, as the rings were full{on}: try a larger --ring-size",
+                counted(lost, what)
+            )?;
+        }
+    }
+    if total.turned_away > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} without a row, as the table was full: try more --rows",
+            counted(total.turned_away, "hit")
+        )?;
+    }
+    if total.too_deep > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} not seen: the kernel follows 64 nested calls; without --return \
+             uretprobe all are seen",
+            counted(total.too_deep, "return")
+        )?;
+    }
+    if total.processes_failed > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} not traced: the kernel could not set breakpoints there (`dmesg` may \
+             say why; memory, or a static probe's semaphore)",
+            counted(total.processes_failed, "process")
+        )?;
+    }
+    let missed = summary.missed();
+    let unreturned = missed.unreturned.saturating_sub(total.evicted);
+    if unreturned > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} without a return: left in another way (by an exception, longjmp, the \
+             end of the thread), or under way still",
+            counted(unreturned, "call")
+        )?;
+    }
+    if total.evicted > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} evicted from the full table of calls under way, and their returns not \
+             seen: of more than {} the container with most loses its oldest",
+            counted(total.evicted, "call"),
+            counted(CALLS_MAX, "call")
+        )?;
+    }
+    if missed.left_by_jump > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} left by a jump to where returns are not seen, and without a value",
+            counted(missed.left_by_jump, "call")
+        )?;
+    }
+    if summary.has_stacks && total.stacks_cut > 0 {
+        writeln!(out, "nsprobe: {} cut", counted(total.stacks_cut, "stack"))?;
+    }
+    let failed = summary.names.iter().filter(|line| line.is_failure);
+    for line in failed.take(FILES_SHOWN) {
+        writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+    }
+    Ok(())
+}
+
+/// Writes how stacks and names were had.
+fn write_sources(summary: &Summary, out: &mut impl Write) -> Result<()> {
+    let there = summary.total().recorded.saturating_sub(summary.overwritten);
+    if let Some(more @ 1..) = there.checked_sub(summary.printed) {
+        let more = counted(more, "more recorded hit");
+        writeln!(out, "nsprobe: {more} not printed")?;
+    }
+    if summary.finished > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} finished from copies, as files had no unwind rows yet",
+            counted(summary.finished, "stack")
+        )?;
+    }
+    if summary.late > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} taken once the pages were there again",
+            counted(summary.late, "stack")
+        )?;
+    }
+    if let Some(line) = summary.rows.as_ref().and_then(RowsReport::describe) {
+        writeln!(out, "nsprobe: {}", escaped(&line))?;
+    }
+    let named: Vec<&Line> = summary
+        .names
+        .iter()
+        .filter(|line| !line.is_failure)
+        .collect();
+    for line in named.iter().take(FILES_SHOWN) {
+        writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+    }
+    if let Some(more @ 1..) = named.len().checked_sub(FILES_SHOWN) {
+        writeln!(out, "nsprobe: names: and {}", counted(more, "more file"))?;
+    }
+    Ok(())
+}
+
+/// The balance of task events.
+fn task_sentence(total: &TaskTotal) -> String {
+    format!(
+        "{} = {} recorded + {} filtered + {} lost (ring full)",
+        counted(total.seen, "task event"),
+        total.recorded,
+        total.filtered,
+        total.lost
+    )
+}
+
+/// Writes what there was beside samples of tasks.
+fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
+    if !total.has_samples() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "nsprobe: {} in the kernel; besides, {} of idle CPUs and {} of kernel threads{}",
+        total.in_kernel,
+        counted(total.idle, "sample"),
+        total.kernel_threads,
+        match total.by_clock {
+            0 => "",
+            _ => "; by the CPU clock, as this machine counts no cycles",
+        }
+    )
+}
+
+/// Hits by outcome; parts that are nothing are said only of plain records.
+fn sentence(counters: &Counters) -> String {
+    let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
+    let parts = [
+        (counters.recorded, "recorded", !aggregates),
+        (counters.aggregated, "counted", false),
+        (counters.filtered, "filtered", true),
+        (counters.rejected, "not matching", false),
+        (counters.skipped, "skipped (--every)", false),
+        (counters.limited, "over the limit (--rate)", false),
+        (counters.off, "after it was turned off (--runaway)", false),
+        (counters.frozen, "after the record was frozen", false),
+        (counters.turned_away, "without a row (table full)", false),
+        (counters.lost_full, "lost (ring full)", !aggregates),
+        (
+            counters.missed,
+            "of tasks that end or start a program",
+            false,
+        ),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _, always)| *count > 0 || *always)
+        .map(|(count, name, _)| format!("{count} {name}"))
+        .collect();
+    let what = match counters.has_samples() {
+        true => "sample",
+        false => "hit",
+    };
+    let mut text = format!("{} = {}", counted(counters.hits, what), parts.join(" + "));
+    if counters.undecided > 0 {
+        text.push_str(&format!(
+            " ({} of those not matching, since a value could not be read)",
+            counters.undecided
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

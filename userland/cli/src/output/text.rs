@@ -3,22 +3,15 @@
 //!
 //! Every name comes from a traced program, and is escaped.
 
-use crate::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
-use crate::names::named::{file_name, Named};
 use crate::output::fields;
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
     Frame, Lost, OffRecord, StackEnd, WriteRecord, WRITE_REGISTER, WRITE_RETURN,
 };
 use nsprobe_symbolize::{counted, escaped, shortened, SourceFrame};
+use nsprobe_trace::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
+use nsprobe_trace::names::named::{file_name, Named};
 use std::io::{Result, Write};
-
-impl HitView<'_> {
-    /// Why the stack ends, when frames may be missing.
-    pub(crate) fn cut(&self) -> Option<&'static str> {
-        cut(StackEnd::from_u8(self.hit.stack_end))
-    }
-}
 
 /// Why a stack ends, when frames may be missing.
 pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
@@ -71,7 +64,7 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     }
     out.write_all(b"\n")?;
     frames(out, view.frames)?;
-    match view.cut() {
+    match cut(StackEnd::from_u8(view.hit.stack_end)) {
         Some(why) if !view.frames.is_empty() || view.has_unknown_end() => {
             writeln!(out, "  stack cut: {why}")?
         }

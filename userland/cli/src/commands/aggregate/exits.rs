@@ -3,10 +3,10 @@
 //! files as of one, and those of strings that are the same as far as they were asked for
 //! as of one: the module takes whole words.
 
-use crate::hits::label::ProbeLabel;
-use crate::names::probed_file::FileId;
 use libnsprobe::Rows;
 use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_trace::hits::label::ProbeLabel;
+use nsprobe_trace::names::probed_file::FileId;
 use std::collections::HashMap;
 
 /// Merges the rows of exits.
@@ -99,9 +99,9 @@ impl ExitRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hits::label::Role;
     use libnsprobe::{ProbeId, TableRow};
     use nsprobe_symbolize::FileOffset;
+    use nsprobe_trace::hits::label::Role;
     use std::rc::Rc;
 
     fn row(key: &[u64], count: u64, least: i64) -> TableRow {

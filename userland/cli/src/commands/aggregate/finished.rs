@@ -2,11 +2,11 @@
 //! Hits whose stacks the module could not take whole at once: it records them instead of
 //! counting them, and they are added to the rows here.
 
-use crate::hits::assembler::{HitAssembler, Ready, Waiting};
-use crate::hits::lookup::{whole_stack, words_of, Lookup};
-use crate::hits::offline_unwind::COPIES_ENOUGH;
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
+use nsprobe_trace::hits::assembler::{HitAssembler, Ready, Waiting};
+use nsprobe_trace::hits::lookup::{whole_stack, words_of, Lookup};
+use nsprobe_trace::hits::offline_unwind::COPIES_ENOUGH;
 
 /// Rows of such hits.
 #[derive(Default)]
@@ -103,12 +103,12 @@ fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<Option<TableRow
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hits::lookup::{NameFrames, Rest};
-    use crate::names::named::Named;
     use libnsprobe::common::record::{
         CodeMapping, Details, Frame, Frames, Hit, LateStack, StackCopy,
     };
     use nsprobe_symbolize::KernelSymbol;
+    use nsprobe_trace::hits::lookup::{NameFrames, Rest};
+    use nsprobe_trace::names::named::Named;
     use std::rc::Rc;
 
     /// Knows of each copied stack that it has one more frame.

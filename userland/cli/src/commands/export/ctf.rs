@@ -8,9 +8,6 @@ mod hits;
 mod notes;
 
 use crate::args::CtfPlan;
-use crate::hits::assembler::{HitAssembler, Ready};
-use crate::hits::views::Views;
-use crate::recording::capsule::{Capsule, Offline};
 use anyhow::Context;
 use hits::Hits;
 use libnsprobe::common::record::{Lost, Record};
@@ -21,6 +18,9 @@ use nsprobe_capsule::Contents;
 use nsprobe_ctf::kernel::{KernelEvents, StatedumpShape};
 use nsprobe_ctf::{ChannelId, Totals, Trace};
 use nsprobe_symbolize::{counted, escaped};
+use nsprobe_trace::hits::assembler::{HitAssembler, Ready};
+use nsprobe_trace::hits::views::Views;
+use nsprobe_trace::recording::capsule::{Capsule, Offline};
 use std::process::ExitCode;
 
 pub(crate) fn run(plan: &CtfPlan) -> anyhow::Result<ExitCode> {

@@ -5,8 +5,8 @@
 use crate::args::{Detail, PicturePlan};
 use crate::commands::report::{self, Counted};
 use crate::output::pictures::{About, PictureFile};
-use crate::recording::capsule::Capsule;
 use anyhow::bail;
+use nsprobe_trace::recording::capsule::Capsule;
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 //! Allocators that came with a program that started later: their blocks are not seen, which a note
 //! says.
 
-use crate::attach::mapped;
-use crate::attach::probes::allocators::may_allocate;
-use crate::names::probed_file::{FileId, ProbedFile};
 use libnsprobe::Session;
 use nsprobe_containers::Process;
+use nsprobe_trace::attach::mapped;
+use nsprobe_trace::attach::probes::allocators::may_allocate;
+use nsprobe_trace::names::probed_file::{FileId, ProbedFile};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 

@@ -232,7 +232,7 @@ fn debug_set(separate: Option<(&Path, &Binary)>) -> DebugSet {
 fn open(path: &Path, build_id: &str) -> Option<Binary> {
     let file = open_file(path)?;
     let binary = Binary::open(file, path).ok()?;
-    (crate::names::build_id::hex(binary.build_id()?) == build_id).then_some(binary)
+    (nsprobe_trace::names::build_id::hex(binary.build_id()?) == build_id).then_some(binary)
 }
 
 /// Opens a regular file, without waiting for anything.
@@ -277,5 +277,5 @@ fn search(directories: &[PathBuf]) -> HashMap<String, Vec<PathBuf>> {
 fn build_id(path: &Path) -> Option<String> {
     let file = open_file(path)?;
     let found = elf_note::find(|offset, out| file.read_exact_at(out, offset).is_ok());
-    Some(crate::names::build_id::hex(found.ok()?.as_bytes()))
+    Some(nsprobe_trace::names::build_id::hex(found.ok()?.as_bytes()))
 }

@@ -4,9 +4,9 @@
 //! The kernel accounts a container's time exactly. The time of each of its threads follows from two
 //! dumps, and from the records of threads that ended in between; the remainder is a row of its own.
 
-use crate::tasks::{space_of, CpuReading, Place, Places, Scope};
 use nsprobe_containers::PidSpace;
 use nsprobe_tasks::{Origin, Task, TaskId, Tasks};
+use nsprobe_trace::tasks::{space_of, CpuReading, Place, Places, Scope};
 use std::collections::{BTreeMap, HashMap};
 
 /// A thread, and how long it ran.
@@ -154,7 +154,7 @@ impl Meter {
         let known: HashMap<_, _> = before.rows.iter().map(|row| (row.key(), row)).collect();
         for row in &now.rows {
             let old = known.get(&row.key());
-            let since = |of: fn(&crate::tasks::CpuRow) -> u64| {
+            let since = |of: fn(&nsprobe_trace::tasks::CpuRow) -> u64| {
                 of(row).saturating_sub(old.map_or(0, |old| of(old)))
             };
             let (cpu_ns, switches) = (since(|row| row.cpu_ns), since(|row| row.switches));

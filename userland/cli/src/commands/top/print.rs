@@ -6,8 +6,8 @@ use super::interval::{GroupUse, Interval, ProcessUse};
 use super::rows::{rows, Choice, Row};
 use crate::output::columns::{self, Head};
 use crate::output::json;
-use crate::tasks::{Place, PlaceLine};
 use nsprobe_symbolize::counted;
+use nsprobe_trace::tasks::{Place, PlaceLine};
 use serde::Serialize;
 use std::io::{Result, Write};
 

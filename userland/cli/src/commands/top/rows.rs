@@ -3,9 +3,9 @@
 
 use super::interval::{GroupUse, Interval, ProcessUse};
 use crate::args::TopSort;
-use crate::tasks::Place;
 use nsprobe_symbolize::escaped;
 use nsprobe_tasks::TaskId;
+use nsprobe_trace::tasks::Place;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 

@@ -2,8 +2,8 @@
 //! Intervals that were made up, for tests.
 
 use super::interval::{GroupUse, Interval, ProcessUse, ThreadUse};
-use crate::tasks::{Known, Place};
 use nsprobe_tasks::TaskId;
+use nsprobe_trace::tasks::{Known, Place};
 use std::rc::Rc;
 
 pub(super) const MS: u64 = 1_000_000;

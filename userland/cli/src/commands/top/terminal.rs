@@ -3,8 +3,8 @@
 
 use super::draw::{draw, room};
 use super::screen::Screen;
-use crate::signals::{self, Signals};
 use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use nsprobe_trace::signals::{self, Signals};
 use ratatui::DefaultTerminal;
 use std::time::Duration;
 

@@ -8,11 +8,11 @@
 //! different threads one that took longer from its hit to the ring comes late, with its true
 //! time.
 
-use crate::attach::run::Run;
-use crate::hits::live::{secure, Live};
 use crate::output::records::RecordPrinter;
 use libnsprobe::common::record::{Frame, Record};
 use libnsprobe::{Ordered, Session};
+use nsprobe_trace::attach::run::Run;
+use nsprobe_trace::hits::live::{secure, Live};
 use std::collections::HashSet;
 
 /// How long a record waits for earlier ones that are still being written: other tasks may interrupt

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A look at the memory of all processes that have a probed file mapped.
 
-use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::target::view::was_at;
-use crate::attach::target::Target;
-use crate::names::build_id;
-use crate::names::probed_file::ProbedFile;
 use nsprobe_containers::{all_processes, Mapping, Process};
 use nsprobe_symbolize::FileOffset;
+use nsprobe_trace::attach::mapped::{self, Mapped};
+use nsprobe_trace::attach::probes::{Planned, PlannedProbe};
+use nsprobe_trace::attach::target::view::was_at;
+use nsprobe_trace::attach::target::Target;
+use nsprobe_trace::names::build_id;
+use nsprobe_trace::names::probed_file::ProbedFile;
 use std::collections::HashSet;
 use std::fs::File;
 use std::iter;
@@ -163,7 +163,7 @@ impl Looked<'_> {
         let places = places
             .filter(|(_, probe)| own(probe))
             .flat_map(|(at, probe)| {
-                let breakpoints = probe.breakpoints();
+                let breakpoints = super::breakpoints(probe);
                 breakpoints.into_iter().map(move |offset| (at, offset))
             });
         let places: Vec<(usize, FileOffset, u64)> = places

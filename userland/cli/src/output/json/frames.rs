@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames of stacks, within lines.
 
-use super::words::{found_in, method_name, source_name};
-use crate::hits::view::{is_doubtful, FrameView, KernelFrame};
-use crate::names::named::Named;
 use libnsprobe::common::record::Frame;
 use nsprobe_symbolize::{NamesFrom, SourceFrame};
+use nsprobe_trace::hits::view::{is_doubtful, FrameView, KernelFrame};
+use nsprobe_trace::hits::words::{found_in, method_name, source_name};
+use nsprobe_trace::names::named::Named;
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -3,10 +3,10 @@
 
 use super::frames::FrameLine;
 use super::line::line;
-use super::words::end_name;
-use crate::hits::view::{may_lack_frames, FrameView};
 use crate::output::leaks::{Amount, Leak, Look};
 use libnsprobe::common::record::StackEnd;
+use nsprobe_trace::hits::view::{may_lack_frames, FrameView};
+use nsprobe_trace::hits::words::end_name;
 use serde::Serialize;
 use std::io::{Result, Write};
 use std::time::Duration;

@@ -3,11 +3,11 @@
 
 use super::frames::{FrameLine, KernelLine};
 use super::line::line;
-use super::words::end_name;
-use crate::hits::view::{may_lack_frames, HitView};
 use crate::output::fields;
 use crate::output::text;
 use libnsprobe::common::record::{Lost, OffRecord, StackEnd, WriteRecord};
+use nsprobe_trace::hits::view::{may_lack_frames, HitView};
+use nsprobe_trace::hits::words::end_name;
 use serde::Serialize;
 use std::io::{Result, Write};
 

@@ -3,12 +3,12 @@
 
 use super::frames::FrameLine;
 use super::line::line;
-use super::words::end_name;
-use crate::hits::view::{may_lack_frames, FrameView};
 use crate::output::fields;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::StackEnd;
 use libnsprobe::TableRow;
+use nsprobe_trace::hits::view::{may_lack_frames, FrameView};
+use nsprobe_trace::hits::words::end_name;
 use serde::Serialize;
 use std::io::{Result, Write};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 
 use super::counters::CountersLine;
 use super::line::line;
-use crate::output::summary::{MissedCalls, Summary};
 use libnsprobe::Counters;
+use nsprobe_trace::summary::{MissedCalls, Summary};
 use serde::Serialize;
 use std::io::{Result, Write};
 

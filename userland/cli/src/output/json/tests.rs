@@ -2,14 +2,14 @@
 //! JSON lines against their documentation.
 
 use super::*;
-use crate::hits::view::{FrameView, HitView};
-use crate::names::named::Named;
-use crate::names::Line;
-use crate::output::summary::{MissedCalls, ProbeSummary, Summary};
 use libnsprobe::common::record::{Frame, Hit, Lost, Method, StackEnd};
 use libnsprobe::Counters;
 use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::{FileOffset, FoundIn, NamesFrom, Source, SourceFrame};
+use nsprobe_trace::hits::view::{FrameView, HitView};
+use nsprobe_trace::names::named::Named;
+use nsprobe_trace::names::Line;
+use nsprobe_trace::summary::{MissedCalls, ProbeSummary, Summary};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Result;

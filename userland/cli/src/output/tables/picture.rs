@@ -3,11 +3,11 @@
 
 use super::style::Style;
 use super::TablePrinter;
-use crate::hits::lookup::NameFrames;
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, Rows};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
+use nsprobe_trace::hits::lookup::NameFrames;
 
 impl TablePrinter {
     /// All rows, however many are printed.

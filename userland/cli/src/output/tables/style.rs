@@ -32,7 +32,7 @@ pub(crate) struct Style {
 impl Style {
     pub(crate) fn of(plan: &AggregatePlan) -> Style {
         Style {
-            json: plan.options.json,
+            json: plan.printing.json,
             what: plan.what,
             timed: plan.value.is_none(),
             summed: plan.value.as_ref().map(|value| value.name.clone()),

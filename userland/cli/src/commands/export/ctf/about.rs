@@ -2,9 +2,9 @@
 //! The metadata of a trace.
 
 use crate::args::CtfPlan;
-use crate::recording::capsule::Capsule;
 use nsprobe_capsule::model::{Header, Text};
 use nsprobe_ctf::{Description, EnvironmentValue, UNKNOWN_OFFSET};
+use nsprobe_trace::recording::capsule::Capsule;
 
 /// As lttng-modules describes its traces: Trace Compass has analyses for those.
 pub(super) fn description(capsule: &Capsule, plan: &CtfPlan) -> Description {

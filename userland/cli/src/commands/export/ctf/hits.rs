@@ -2,14 +2,14 @@
 //! Hits as events: `nsprobe:FILE:FUNCTION`, with the context that LTTng gives its events.
 
 use super::columns::{self, owned, Column};
-use crate::hits::view::{FrameView, HitView, KernelFrame};
-use crate::output::json::end_name;
 use libnsprobe::common::record::{Frame, StackEnd};
 use nsprobe_capsule::Contents;
 use nsprobe_ctf::{
     Channel, ChannelId, Error, EventClass, EventId, Field, FieldNames, Trace, Type, Value,
 };
 use nsprobe_symbolize::SourceFrame;
+use nsprobe_trace::hits::view::{FrameView, HitView, KernelFrame};
+use nsprobe_trace::hits::words::end_name;
 use std::collections::HashMap;
 use std::path::Path;
 

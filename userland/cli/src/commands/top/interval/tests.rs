@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
-use crate::tasks::{CpuRow, Known};
 use libnsprobe::common::task::{
     TaskDetails, TaskLevel, TaskRecord, TASK_ALIVE, TASK_EXIT, TASK_FORK, TASK_KERNEL,
 };
+use nsprobe_trace::tasks::{CpuRow, Known};
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;

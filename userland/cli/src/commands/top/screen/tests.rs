@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::top::sample::{container, interval};
-use crate::tasks::Place;
+use nsprobe_trace::tasks::Place;
 
 fn screen() -> Screen {
     let mut screen = Screen::new(Choice::default());

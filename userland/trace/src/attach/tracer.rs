@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recipe of each verb that probes: find the target, plan the probes, attach them.
+
+use crate::attach::probes::Planned;
+use crate::attach::run::{Run, Sinks};
+use crate::attach::target::Target;
+use crate::names::search::Search;
+use crate::options::{Returns, TraceOptions};
+use crate::spec::{CountedTexts, ProbeSpec};
+use anyhow::bail;
+use libnsprobe::{Device, Error, Session, SetupOptions};
+use nsprobe_probes::ProbeQuery;
+use nsprobe_spec::syntax::Assignment;
+use nsprobe_spec::Sink;
+use nsprobe_worker::{Limits, Worker};
+use std::sync::Arc;
+
+/// What a verb wants of its probes, beside what the user asks for.
+#[derive(Clone, Copy)]
+pub struct Wants<'a> {
+    /// What programs make of a hit.
+    pub sink: Sink<'a>,
+    /// What hits are counted by, as it was typed.
+    pub counted: CountedTexts<'a>,
+    /// Whether calls are timed: probes are hit at returns.
+    pub at_return: bool,
+    /// Assignments made at each hit.
+    pub changes: &'a [Assignment],
+    /// Most changes that each probe makes.
+    pub max_writes: u32,
+    /// The session's rings, and whether it may change programs.
+    pub setup: SetupOptions,
+    /// Whether hits are recorded one by one.
+    pub records: bool,
+    /// Whether the user stack is taken.
+    pub stack: bool,
+    /// Whether the kernel's stack is taken.
+    pub kernel_stack: bool,
+    /// Most frames of a stack; zero for the most that there can be.
+    pub max_frames: u32,
+}
+
+impl Default for Wants<'_> {
+    /// Counted hits.
+    fn default() -> Self {
+        Wants {
+            sink: Sink::Count,
+            counted: CountedTexts::default(),
+            at_return: false,
+            changes: &[],
+            max_writes: 0,
+            setup: SetupOptions::default(),
+            records: false,
+            stack: false,
+            kernel_stack: false,
+            max_frames: 0,
+        }
+    }
+}
+
+/// A target, and what reads its files.
+pub struct Tracer<'a> {
+    options: &'a TraceOptions,
+    /// The processes that are traced.
+    pub target: Target,
+    search: Arc<Search>,
+    parser: Worker,
+}
+
+impl<'a> Tracer<'a> {
+    /// Finds the target that the options mean.
+    pub fn new(options: &'a TraceOptions) -> anyhow::Result<Tracer<'a>> {
+        let target = Target::find(&options.who, options.timeout)?;
+        let search = Search::of(target.viewers(), options)?;
+        Ok(Tracer {
+            options,
+            target,
+            search,
+            parser: options.parser(),
+        })
+    }
+
+    /// Finds the places of the options' probes, or the clock of their samples.
+    pub fn plan(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
+        let wanted = self.wanted(*wants);
+        let device = match Device::open() {
+            Err(error @ Error::Denied(_)) => return Err(error.into()),
+            device => device.ok(),
+        };
+        let planned = Planned::new(&self.target, device.as_ref(), &wanted);
+        let mut planned = self.target.within(planned)?;
+        if let Some(hz) = self.options.samples_hz {
+            check_sample_rate(hz)?;
+            self.target.check_code()?;
+            planned.add_samples(hz, &wants.sink)?;
+        }
+        Ok(planned)
+    }
+
+    /// Finds the functions that hand out memory and take it back.
+    pub fn plan_allocators(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
+        let device = Device::open().ok();
+        let planned = Planned::allocators(&self.target, device.as_ref(), &self.wanted(*wants));
+        self.target.within(planned)
+    }
+
+    /// Attaches the probes, then lets the command run. `sinks` makes what the hits go into.
+    pub fn start<'r>(
+        &'r self,
+        wants: Wants<'r>,
+        planned: Planned,
+        sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
+    ) -> anyhow::Result<Run<'r>> {
+        Run::begin(self.wanted(wants), &self.target, planned, sinks)
+    }
+
+    fn wanted<'r>(&'r self, wants: Wants<'r>) -> Wanted<'r> {
+        Wanted {
+            options: self.options,
+            wants,
+            search: &self.search,
+            parser: &self.parser,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// All that finding and attaching the probes of a run takes.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) options: &'a TraceOptions,
+    pub(super) wants: Wants<'a>,
+    /// Looks for debug information.
+    pub(super) search: &'a Arc<Search>,
+    /// Template of the parsers: each file has a parser of its own.
+    pub(super) parser: &'a Worker,
+    /// Time limits of the parsers.
+    pub(super) limits: Limits,
+}
+
+impl Wanted<'_> {
+    /// The query for a file that errors call `path`.
+    pub(super) fn probe_query(&self, spec: &ProbeSpec, path: String) -> ProbeQuery {
+        let (options, wants) = (self.options, &self.wants);
+        ProbeQuery {
+            spec: spec.spec.clone(),
+            typed: spec.place().to_owned(),
+            path,
+            sink: wants.sink.into(),
+            at_return: wants.at_return,
+            max_probes: options.max_probes,
+            inlined: options.inlined,
+            exact: options.exact,
+            fast_nops: options.fast_nops,
+            changes: wants.changes.to_vec(),
+            return_probes: options.returns == Returns::Uretprobe,
+            force: options.force,
+        }
+    }
+}
+
+/// Fails for more samples a second than the machine allows perf.
+fn check_sample_rate(hz: u32) -> anyhow::Result<()> {
+    const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let most = std::fs::read_to_string(MOST).unwrap_or_default();
+    if most.trim().parse().is_ok_and(|most: u32| hz > most) {
+        let most = most.trim();
+        bail!(
+            "this machine allows {most} samples a second at most: try -F {most}, or raise {MOST}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Labels of the probes of a trace.
+
+use crate::names::function_names::FunctionNames;
+use crate::names::probed_file::FileId;
+use libnsprobe::ProbeId;
+use nsprobe_spec::decode::FieldFormat;
+use nsprobe_symbolize::FileOffset;
+use std::rc::Rc;
+
+/// Name of samples in place of a function.
+pub(crate) const SAMPLES: &str = "cpu-samples";
+
+/// The names of a probe in output.
+#[derive(Clone, Debug)]
+pub struct ProbeLabel {
+    /// The probe.
+    pub id: ProbeId,
+    /// `binary:function`, escaped.
+    pub label: String,
+    /// The path of its file, as the target sees it.
+    pub binary: String,
+    /// The probed file, while it is there.
+    pub file: Option<FileId>,
+    /// Its function, or what else was probed.
+    pub function: String,
+    /// Its place in the file.
+    pub offset: FileOffset,
+    /// The fields of its records.
+    pub fields: Rc<[FieldFormat]>,
+    /// The functions of the probed file, when fields are named by them.
+    pub symbols: Option<Rc<dyn FunctionNames>>,
+    /// The number of its planned probe.
+    pub planned: usize,
+    /// What its hits mean for the planned probe.
+    pub role: Role,
+}
+
+impl ProbeLabel {
+    /// Sampling rate in Hz, for samples.
+    pub fn samples_hz(&self) -> Option<u32> {
+        let is_samples = self.binary.is_empty() && self.function == SAMPLES;
+        u32::try_from(self.offset.0).ok().filter(|_| is_samples)
+    }
+}
+
+/// Role of one of the kernel's probes for the user's probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The whole probe.
+    Whole,
+    /// It begins the calls that exits end.
+    Begin,
+    /// One of the function's exits.
+    Exit,
+    /// A jump by which calls go where their returns are not seen.
+    Leave,
+    /// A jump by which calls go on in a function with a probe of its own.
+    HandOn,
+}
+
+impl Role {
+    /// Whether its hits count as those of the user's probe: entries of calls, and calls that
+    /// leave for a place whose return is not seen, do not.
+    pub fn counts(self) -> bool {
+        matches!(self, Role::Whole | Role::Exit)
+    }
+}
+
+/// The id in a key that names a probe.
+pub fn probe_id(word: u64) -> ProbeId {
+    ProbeId(word as u32)
+}

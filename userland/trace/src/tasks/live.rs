@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The containers of this machine, found by their runtimes' files and control groups.
+
+use super::{Known, Places};
+use nsprobe_containers::container::Runtime;
+use nsprobe_containers::{Container, Containers};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Most pid namespaces within one another: the kernel has no more (`MAX_PID_NS_LEVEL`).
+const NESTED_MAX: usize = 32;
+
+/// The known containers, including those that have ended.
+#[derive(Debug, Default)]
+pub struct LivePlaces {
+    all: Containers,
+}
+
+impl LivePlaces {
+    /// Looks for containers again, and keeps those that were known before.
+    pub fn refresh(&mut self) -> anyhow::Result<()> {
+        Ok(self.all.refresh()?)
+    }
+
+    /// Those that have a pid namespace of their own, by its id; a namespace within one is a part of
+    /// it.
+    pub(crate) fn namespaces(&self) -> HashMap<u64, Known> {
+        let named = |one: &Container| {
+            let init = one.init.filter(|init| init.owns_namespace)?;
+            Some((init.pid_namespace.id, known(self.shown(one)?)))
+        };
+        self.all.iter().filter_map(named).collect()
+    }
+
+    /// The others, by their control groups and pid namespaces.
+    pub(crate) fn groups(&self) -> HashMap<(u64, u64), Known> {
+        let named = |one: &Container| {
+            let init = one.init.filter(|init| !init.owns_namespace)?;
+            let group = one.cgroup.as_ref()?.id?;
+            Some(((group, init.pid_namespace.id), known(one)))
+        };
+        let all = self.all.iter().filter(|one| is_container(one));
+        all.filter_map(named).collect()
+    }
+
+    /// What pid namespaces are called that containers share.
+    pub(crate) fn shared(&self) -> HashMap<u64, String> {
+        let inits = self.all.iter().filter_map(|one| one.init);
+        let shared = inits.filter(|init| !init.owns_namespace);
+        let called = shared.map(|init| {
+            let id = init.pid_namespace.id;
+            let sharers = self.all.sharers(id).filter(|one| is_container(one));
+            let names: Vec<&str> = sharers.map(|one| one.name.as_str()).collect();
+            (id, format!("{} (one pid namespace)", names.join(" or ")))
+        });
+        called.collect()
+    }
+
+    /// The container that one is shown as.
+    fn shown<'a>(&'a self, one: &'a Container) -> Option<&'a Container> {
+        let mut outwards = std::iter::successors(Some(one), |one| self.all.around(one));
+        outwards
+            .by_ref()
+            .take(NESTED_MAX)
+            .find(|one| is_container(one))
+    }
+}
+
+impl Places for LivePlaces {
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
+        let found = self.all.of(cgroup, pid_namespace)?;
+        self.shown(found).map(|one| Rc::new(known(one)))
+    }
+}
+
+/// Whether a runtime made it as a container: an unnamed namespace, a service or a control group is
+/// not shown as one.
+pub(super) fn is_container(one: &Container) -> bool {
+    !matches!(
+        one.runtime,
+        Runtime::Bare | Runtime::Service | Runtime::Cgroup
+    )
+}
+
+pub(super) fn known(one: &Container) -> Known {
+    Known {
+        name: one.name.clone(),
+        runtime: one.runtime.name().to_owned(),
+        id: one.id.clone(),
+        pod: one.pod.as_ref().map(ToString::to_string),
+    }
+}
