@@ -2043,6 +2043,8 @@ enum nsprobe_context {
 	 * fit for secrets.
 	 */
 	NSPROBE_CONTEXT_RANDOM = 13,
+	/* Effective group id, in the initial user namespace. */
+	NSPROBE_CONTEXT_GID = 14,
 };
 
 /* Values that an entry can keep for its return. */

@@ -254,6 +254,8 @@ numbered! {
         PidNamespaceId = 12,
         /// A random number, another one at each hit. What it is made of is not fit for secrets.
         Random = 13,
+        /// Effective group id, in the initial user namespace.
+        Gid = 14,
     }
 }
 

@@ -178,6 +178,7 @@ impl Machine for Task<'_> {
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,
             Context::Uid => self.current.euid().into(),
+            Context::Gid => self.current.egid().into(),
             Context::CommLow => u64::from_le_bytes(*self.current.comm().first_chunk()?),
             Context::Probe => self.probe.into(),
             Context::CommHigh => u64::from_le_bytes(*self.current.comm().last_chunk()?),

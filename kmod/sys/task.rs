@@ -344,6 +344,12 @@ impl Current {
         unsafe { (*(*self.task).cred).euid.val }
     }
 
+    /// Its effective group id, in the initial user namespace.
+    pub(crate) fn egid(&self) -> u32 {
+        // SAFETY: As for `euid`.
+        unsafe { (*(*self.task).cred).egid.val }
+    }
+
     /// The CPU that it runs on, or ran on a moment ago: a hint for sharding.
     pub(crate) fn cpu_hint(&self) -> u32 {
         // SAFETY: The task is valid; its CPU is a plain number (`task_cpu` of

@@ -504,6 +504,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Context::Probe,
         Context::PidNamespaceId,
         Context::Random,
+        Context::Gid,
         KEPT_MAX,
         KEY_WORDS_MAX,
         LOG_BITS_MAX,

@@ -108,7 +108,7 @@ impl ProbeSpec {
 }
 
 /// Keys that need no dollar sign.
-pub const KEYS: [&str; 10] = [
+pub const KEYS: [&str; 11] = [
     "func",
     "pid",
     "tid",
@@ -116,6 +116,7 @@ pub const KEYS: [&str; 10] = [
     "nstid",
     "comm",
     "uid",
+    "gid",
     "cpu",
     "container",
     "elapsed",

@@ -575,7 +575,8 @@ fn options_of_the_program_let_in_who_is_meant() {
     let file = victim::path("call_in_loop");
     let start = |uid: u32| {
         let mut command = Command::new(&file);
-        Victim::start_command(command.uid(uid).arg("begins_with_push"), &file)
+        let command = command.uid(uid).gid(uid + 1).arg("begins_with_push");
+        Victim::start_command(command, &file)
     };
     let (mut root, mut user) = (start(0), start(1234));
     let spec = format!("{}:begins_with_push", file.display());
@@ -586,6 +587,24 @@ fn options_of_the_program_let_in_who_is_meant() {
         });
         assert_eq!(got, vec![(pid, pid); count], "--uid {uid}");
     }
+    let mut count = Running::start(&["count", "--json", "--by", "uid,gid", &spec]);
+    count.attached(1);
+    root.call(3);
+    user.call(4);
+    let (_, lines, errors) = count.finish();
+    let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line));
+    let rows = lines.map(|line| line.expect("JSON"));
+    let mut keys: Vec<String> = rows
+        .filter(|row| row["of"] == "total")
+        .map(|row| {
+            format!(
+                "{} {} {}",
+                row["key"]["uid"], row["key"]["gid"], row["count"]
+            )
+        })
+        .collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["0 1 3", "1234 1235 4"], "{errors}");
 
     let (wanted, beside) = (Group::new("nsprobe-one"), Group::new("nsprobe-other"));
     let (mut inside, mut outside) = (start_in(&wanted), start_in(&beside));

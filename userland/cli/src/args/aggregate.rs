@@ -19,10 +19,9 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(super) struct TableArguments {
     /// Count by keys, such as comm,arg1
-    ///
-    /// Separated by commas: func, pid, tid, nspid, nstid, comm, uid, cpu, container, or any
-    /// expression, such as arg1 or name=arg2:string[16].
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS")]
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", long_help = format!(
+        "Count by keys, such as comm,arg1\n\nSeparated by commas: {}, or any expression, such as arg1 \
+         or name=arg2:string[16].", known_keys(&[])))]
     pub(super) by: Option<String>,
     /// Write to this file instead of standard output
     #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
@@ -226,6 +225,12 @@ impl StacksArguments {
         self.table
             .plan(options, printing, what, self.sum.as_deref())
     }
+}
+
+/// The keys of every hit, but for these.
+pub(super) fn known_keys(but: &[&str]) -> String {
+    let keys = KEYS.into_iter().filter(|key| !but.contains(key));
+    keys.collect::<Vec<_>>().join(", ")
 }
 
 /// Keys or values, with what those of [`KEYS`] mean in their place.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe profile`.
 
-use super::aggregate::TableArguments;
+use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
@@ -125,10 +125,11 @@ impl ProfileArguments {
 
 /// What a sample can be counted by.
 fn by_of_profile(by: Arg) -> Arg {
-    by.help("Count by keys, such as container,comm").long_help(
-        "Count by keys, such as container,comm\n\nSeparated by commas: pid, tid, nspid, nstid, comm, uid, cpu, container. A sample has no \
-         arguments and variables.",
-    )
+    by.help("Count by keys, such as container,comm").long_help(format!(
+        "Count by keys, such as container,comm\n\nSeparated by commas: {}. A sample has no arguments \
+         and variables.",
+        known_keys(&["func", "elapsed"])
+    ))
 }
 
 /// Where a profile goes.

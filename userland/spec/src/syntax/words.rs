@@ -179,7 +179,7 @@ pub(super) fn argument(name: &str) -> Option<u32> {
 }
 
 /// What stands behind a `$` for the task and the moment.
-const CONTEXTS: [(&str, Context); 12] = [
+const CONTEXTS: [(&str, Context); 13] = [
     ("pid", Context::Pid),
     ("tid", Context::Tid),
     ("nspid", Context::NsPid),
@@ -188,6 +188,7 @@ const CONTEXTS: [(&str, Context); 12] = [
     ("pidnsid", Context::PidNamespaceId),
     ("random", Context::Random),
     ("uid", Context::Uid),
+    ("gid", Context::Gid),
     ("cpu", Context::Cpu),
     ("time", Context::Time),
     ("elapsed", Context::Elapsed),
