@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The documents name folders and files that exist, and ARCHITECTURE.md all folders of sources.
+//! The documents name folders, files and identifiers that exist, and ARCHITECTURE.md all folders of
+//! sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -27,12 +28,26 @@ fn files(folder: &Path, paths: &mut Vec<String>) {
 /// What a document has between backquotes.
 fn quoted(document: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(ROOT).join(document)).unwrap();
-    // Old paths are no longer there.
-    let text = text.split("## Old and new paths").next().unwrap();
     text.split('`')
         .skip(1)
         .step_by(2)
         .map(str::to_owned)
+        .collect()
+}
+
+/// The words of all sources.
+fn words(paths: &[String]) -> BTreeSet<String> {
+    let endings = [".rs", ".c", ".h", ".sh", "Makefile"];
+    let is_source = |path: &&String| endings.iter().any(|end| path.ends_with(end));
+    let texts = paths.iter().filter(is_source).map(|path| {
+        let bytes = fs::read(Path::new(ROOT).join(path)).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    texts
+        .flat_map(|text| {
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.map(str::to_owned).collect::<Vec<_>>()
+        })
         .collect()
 }
 
@@ -51,7 +66,16 @@ fn the_documents_name_what_is_there() {
             wrong.push(format!("ARCHITECTURE.md: {name} is not there"));
         }
     }
+    let words = words(&paths);
     for name in quoted("docs/internals.md") {
+        // One of ours, or of the kernel that our sources use or mention.
+        let is_identifier = name
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_:".contains(c));
+        let mut parts = name.split(':').filter(|_| is_identifier);
+        if let Some(part) = parts.find(|part| !part.is_empty() && !words.contains(*part)) {
+            wrong.push(format!("docs/internals.md: {name}: no source has {part}"));
+        }
         if name.ends_with(".rs") && !paths.iter().any(|path| path.ends_with(&name)) {
             wrong.push(format!("docs/internals.md: {name} is not there"));
         }
