@@ -3,7 +3,8 @@
 
 use crate::image::{self, split, Section, COMPRESSED, TEXT_BYTES, TEXT_OFFSET};
 use nsprobe_common::elf_note;
-use nsprobe_symbolize::{escaped, Binary, FileOffset, Lookup};
+use nsprobe_symbolize::{Binary, FileOffset, Lookup};
+use nsprobe_text::escaped;
 use std::path::{Component, Path};
 
 /// Most functions of a file that are asked for.

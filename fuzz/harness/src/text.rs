@@ -7,7 +7,7 @@ use nsprobe_spec::{Spec, SpecError};
 use nsprobe_symbolize::demangle::{
     demangle as readable, demangle_without_parameters, READABLE_BYTES_MAX,
 };
-use nsprobe_symbolize::{escaped, glob_fits};
+use nsprobe_text::{escaped, glob_fits};
 
 /// A mangled name.
 pub(crate) fn demangle(bytes: &[u8]) {

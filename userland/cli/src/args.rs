@@ -33,7 +33,7 @@ use export::ExportArguments;
 use help::{definition, LIMITS, OUTPUT, TARGET};
 pub(crate) use help::{print_completions, write_man_pages};
 use leak::LeakArguments;
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
 use profile::ProfileArguments;
 use std::ffi::OsString;

@@ -23,7 +23,7 @@ use commands::{
     aggregate, containers, export, info, leak, list, ps, record, report, script, status, symbolize,
     top, trace, tree, verify,
 };
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use nsprobe_trace::spec::SpecError;
 use std::io::ErrorKind;
 use std::process::ExitCode;

@@ -16,7 +16,6 @@ mod execs;
 pub mod mappings;
 mod mount_view;
 pub mod namespace;
-mod nearest;
 mod panics;
 pub mod process;
 mod view;

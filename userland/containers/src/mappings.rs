@@ -5,8 +5,8 @@
 //! and leaves every other byte, the backslash too, as it is: a path that holds
 //! the four characters `\012` cannot be told from one with a newline.
 
-use crate::nearest::nearest;
 use crate::{Error, Result};
+use nsprobe_text::nearest;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -7,13 +7,13 @@
 //! to it), and nothing else.
 
 use crate::copy::{self, answering};
-use crate::nearest::nearest;
 use crate::{Error, FileKind, OpenedFile, Result, Stamp};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, openat2, OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{fstat, FileStat, Mode, SFlag};
 use nix::sys::statfs;
+use nsprobe_text::nearest;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::types::{Field, Type, Value};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 
 /// Appends the values of `fields`; `event` is what an error is about.
 pub(crate) fn fields(

@@ -4,7 +4,7 @@
 
 use crate::trace::{Description, EnvironmentValue};
 use crate::types::{Channel, EventClass, Field, Type};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use std::fmt::Write;
 
 const HEAD: &str = r"/* CTF 1.8 */

@@ -4,7 +4,7 @@
 
 use crate::support::{read, Channels, ReadEvent, Scratch, UUID};
 use nsprobe_ctf::{Channel, Description, Error, EventClass, Field, Totals, Trace, Type, Value};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::path::Path;

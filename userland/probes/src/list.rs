@@ -4,7 +4,8 @@
 use crate::find::{indirect, is_indirect, several};
 use crate::Refused;
 use nsprobe_spec::UsdtScope;
-use nsprobe_symbolize::{glob_fits, Binary, DebugSet, FileOffset, Function, FunctionKind, Usdt};
+use nsprobe_symbolize::{Binary, DebugSet, FileOffset, Function, FunctionKind, Usdt};
+use nsprobe_text::glob_fits;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of names after which a part ends.

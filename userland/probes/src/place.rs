@@ -169,7 +169,7 @@ impl<'a> Searched<'a> {
     /// Where a static probe is; its provider and name may be globs.
     pub(crate) fn usdt(&self, provider: &str, name: &str) -> anyhow::Result<Vec<Spot>> {
         let all = self.binary.usdt()?;
-        let fits = |wanted: &str, found: &str| nsprobe_symbolize::glob_fits(wanted, found);
+        let fits = |wanted: &str, found: &str| nsprobe_text::glob_fits(wanted, found);
         let found: Vec<&Usdt> = all
             .iter()
             .filter(|probe| fits(provider, &probe.provider) && fits(name, &probe.name))
@@ -177,7 +177,7 @@ impl<'a> Searched<'a> {
         if found.is_empty() {
             let names = all.iter().map(|p| format!("{}:{}", p.provider, p.name));
             let wanted = format!("{provider}:{name}");
-            let nearest = nsprobe_symbolize::nearest_names(&wanted, names, 3);
+            let nearest = nsprobe_text::nearest(&wanted, names, 3);
             let shown = self.path.display();
             match nearest.as_slice() {
                 [] if all.is_empty() => bail!("{shown} has no static probes"),

@@ -13,7 +13,8 @@ use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::dwarf::DebugInfo;
 use nsprobe_spec::syntax::Place;
 use nsprobe_spec::{Code, Compiled, Request, SpecError};
-use nsprobe_symbolize::{counted, Binary, DebugSet};
+use nsprobe_symbolize::{Binary, DebugSet};
+use nsprobe_text::counted;
 use std::collections::HashMap;
 use std::path::Path;
 

@@ -11,9 +11,6 @@ mod compile;
 pub mod decode;
 pub mod dwarf;
 mod layout;
-// One definition for all crates that look for similar names.
-#[path = "../../containers/src/nearest.rs"]
-mod nearest;
 mod plain;
 mod resolve;
 mod scope;

@@ -8,15 +8,15 @@ use crate::demangle::{
 use crate::dwarf::Dwarf;
 use crate::elf::Elf;
 use crate::function::Functions;
-use crate::glob::{glob_fits, is_glob};
 use crate::go_names::GoNames;
-use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
 use crate::sections::{Loaded, LoadedFrames};
 use crate::signature::{is_signature, without_tags, Signature};
 use crate::suffix::suffixed;
 use crate::{Address, FileOffset, Function, FunctionKind, Result};
 use nsprobe_common::elf_note;
+use nsprobe_text::nearest;
+use nsprobe_text::{glob_fits, is_glob};
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::collections::HashMap;

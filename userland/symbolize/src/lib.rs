@@ -6,12 +6,11 @@
 //! cut short would kill us with SIGBUS), caps every size that the file declares,
 //! and opens no path that a file names.
 //!
-//! Names that come out are as the file has them: print them through [`escaped`].
+//! Names that come out are as the file has them: print them through `nsprobe_text::escaped`.
 #![forbid(unsafe_code)]
 
 mod binary;
 mod call;
-mod counted;
 mod debug_file;
 mod debug_set;
 mod debugdata;
@@ -20,9 +19,7 @@ mod dwarf;
 mod dynamic;
 mod elf;
 mod error;
-mod escape;
 mod function;
-mod glob;
 mod go;
 mod go_names;
 mod jit;
@@ -32,8 +29,6 @@ mod kernel;
 mod layout;
 // One definition for both crates, of which neither may use the other.
 mod elf_from_debug_file;
-#[path = "../../containers/src/nearest.rs"]
-mod nearest;
 mod needed;
 mod nesting;
 mod open_files;
@@ -48,13 +43,10 @@ mod suffix;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};
-pub use counted::counted;
 pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Supplementary};
 pub use debug_set::DebugSet;
 pub use error::{Error, Unresolved};
-pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
-pub use glob::glob_fits;
 pub use go::{GoFunction, GoTable, GoValues};
 pub use jit::{JitName, JitNameThen};
 pub use jit_dump::JitDump;
@@ -70,15 +62,6 @@ pub use usdt::Usdt;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The names among `names` most similar to `wanted`, best first, at most `count`.
-pub fn nearest_names(
-    wanted: &str,
-    names: impl IntoIterator<Item = String>,
-    count: usize,
-) -> Vec<String> {
-    nearest::nearest(wanted, names, count)
-}
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -3,7 +3,7 @@
 
 use crate::spec::ProbeSpec;
 use libnsprobe::Limits;
-use nsprobe_symbolize::glob_fits;
+use nsprobe_text::glob_fits;
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,11 +47,6 @@ impl ContainerGroup {
     pub(crate) fn text(&self) -> String {
         self.patterns.join(", ")
     }
-}
-
-/// Whether a name is a glob.
-pub fn is_glob(name: &str) -> bool {
-    name.contains(['*', '?'])
 }
 
 /// What to probe, and for how long.

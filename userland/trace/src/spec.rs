@@ -5,7 +5,7 @@
 //! colon in the name of a file is written `\:`.
 
 use nsprobe_spec::{Spec, SpecText};
-use nsprobe_symbolize::{escaped, nearest_names};
+use nsprobe_text::{escaped, nearest};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ impl ProbeSpec {
             SpecText::Probe | SpecText::Value => why.to_string(),
             SpecText::Keys => {
                 let word = text.get(at.clone()).unwrap_or_default();
-                let similar = nearest_names(word, KEYS.map(str::to_owned), 2);
+                let similar = nearest(word, KEYS.map(str::to_owned), 2);
                 let (similar, why) = match similar.is_empty() {
                     true => (String::new(), format!(": {why}")),
                     false => (

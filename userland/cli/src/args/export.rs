@@ -7,7 +7,7 @@ use super::raw;
 use clap::{Args, Subcommand, ValueEnum};
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_profile::Format as Picture;
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use super::{raw, spec};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
 use nsprobe_spec::syntax::Field;
+use nsprobe_text::is_glob;
 use nsprobe_trace::options::{TargetSpec, TraceOptions};
 use nsprobe_trace::spec::ProbeSpec;
 use std::path::PathBuf;
@@ -101,8 +102,7 @@ impl LeakArguments {
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.unwind.plan();
         options.max_probes = FUNCTIONS_MAX;
-        let is_glob = |text: &String| text.contains(['*', '?']);
-        let several = self.alloc.len() > 1 || self.alloc.iter().any(is_glob);
+        let several = self.alloc.len() > 1 || self.alloc.iter().any(|text| is_glob(text));
         let allocates = self.alloc.iter().map(|text| {
             let probe = with_fields(text, ALLOCATED, ("--alloc", "block"))?;
             Ok(match several {

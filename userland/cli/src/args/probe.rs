@@ -7,8 +7,9 @@ use super::plan::{Detail, Printing};
 use super::value::time_span;
 use super::{raw, spec};
 use clap::{Args, ValueHint};
+use nsprobe_text::is_glob;
 use nsprobe_trace::options::{
-    is_glob, ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions,
+    ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions,
 };
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;

@@ -18,7 +18,7 @@ use libnsprobe::{
 };
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::label::ProbeLabel;

@@ -6,7 +6,7 @@ use crate::args::ContainersPlan;
 use crate::output::json;
 use nix::time::{clock_gettime, ClockId};
 use nsprobe_containers::{Container, Containers, Runtime};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

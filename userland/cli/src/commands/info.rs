@@ -6,7 +6,7 @@ use crate::commands::tree::{Detail, NamespaceLine, TreeView};
 use crate::output::json;
 use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
 use nsprobe_capsule::{Contents, Kind};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::recording::capsule::{convert, Capsule};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};

@@ -15,7 +15,7 @@ use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use nsprobe_trace::attach::probes::allocators;
 use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};

@@ -4,7 +4,7 @@
 use crate::args::ListPlan;
 use crate::output::json;
 use nsprobe_probes::{ListedFunction, ListedUsdt, Listing};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::mapped::Mapped;
 use nsprobe_trace::attach::probes::parsed::{open, Parsed};
 use nsprobe_trace::attach::probes::refusal::because;

@@ -5,8 +5,8 @@ use crate::args::{PsColumn, PsPlan};
 use crate::output::columns::{self, Head};
 use crate::output::json;
 use libnsprobe::common::task::TaskLevel;
-use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{Task, Tasks, Times};
+use nsprobe_text::escaped;
 use nsprobe_trace::options::TargetSpec;
 use nsprobe_trace::tasks::{
     command_line, is_there, state_letter, Clocks, Dump, LivePlaces, Place, Scope, Source, TaskLine,

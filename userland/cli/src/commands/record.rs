@@ -11,7 +11,7 @@ use nix::sys::utsname::uname;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::Header;
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
 use nsprobe_trace::attach::target::Target;
 use nsprobe_trace::attach::tracer::Tracer;

@@ -5,7 +5,7 @@ use crate::args::StatusPlan;
 use crate::output::json::{self, CountersLine};
 use libnsprobe::{Device, Info, ProbeStatus, SessionStatus};
 use nix::sys::stat::{major, minor};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

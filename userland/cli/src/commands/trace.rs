@@ -9,7 +9,7 @@ use crate::output::records::RecordPrinter;
 use crate::output::summary;
 use backlog::Backlog;
 use libnsprobe::Sink;
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::live::Live;

@@ -5,8 +5,8 @@ use crate::args::TreePlan;
 use crate::output::columns::{self, cpu_time};
 use crate::output::json;
 use nsprobe_capsule::Contents;
-use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{PidNamespace, Task, Tasks, Tree};
+use nsprobe_text::escaped;
 use nsprobe_trace::recording::capsule::{Capsule, CapsulePlaces};
 use nsprobe_trace::tasks::{
     command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, Scope, Source,

@@ -2,7 +2,7 @@
 //! Values that were fetched, for people and for machines.
 
 use nsprobe_spec::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 

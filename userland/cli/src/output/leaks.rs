@@ -7,7 +7,7 @@ use crate::output::lines::Output;
 use crate::output::text;
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use nsprobe_trace::hits::lookup::NameFrames;
 use nsprobe_trace::summary::Summary;
 use std::io::{self, Write};

@@ -10,7 +10,7 @@ use crate::output::text;
 use libnsprobe::common::record::{Frame, StackEnd};
 use libnsprobe::TableRow;
 use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use nsprobe_trace::hits::view::{is_doubtful, FrameView};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

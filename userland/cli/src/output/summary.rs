@@ -5,7 +5,7 @@ use crate::args::Detail;
 use libnsprobe::common::abi::CALLS_MAX;
 use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::options::Untraced;
 use nsprobe_trace::attach::unwind_rows::RowsReport;
 use nsprobe_trace::names::Line;

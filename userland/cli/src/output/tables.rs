@@ -18,7 +18,7 @@ use libnsprobe::common::record::OffRecord;
 use libnsprobe::{Rows, TableRow};
 use nsprobe_profile::Format;
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::label::{probe_id, ProbeLabel};
 use nsprobe_trace::hits::lookup::NameFrames;
 use nsprobe_trace::summary::Summary;

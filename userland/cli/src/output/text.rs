@@ -8,7 +8,8 @@ use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
     Frame, Lost, OffRecord, StackEnd, WriteRecord, WRITE_REGISTER, WRITE_RETURN,
 };
-use nsprobe_symbolize::{counted, escaped, shortened, SourceFrame};
+use nsprobe_symbolize::{shortened, SourceFrame};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
 use nsprobe_trace::names::named::{file_name, Named};
 use std::io::{Result, Write};

@@ -7,8 +7,8 @@ use super::processes::{Living, Processes, Task};
 use super::running::cgroup;
 use super::NAMESPACE_INODE_MIN;
 use super::{bare_name, cgroups, Container, Containers, Init, Running, Runtime, State};
-use crate::nearest::nearest;
 use crate::{all_processes, Error, Process, Result};
+use nsprobe_text::nearest;
 
 /// Most names that an error lists.
 const NAMES_MAX: usize = 5;

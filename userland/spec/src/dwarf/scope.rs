@@ -119,7 +119,7 @@ impl<'a> DebugScope<'_, 'a> {
         Err(Error::Unknown {
             what: "variable",
             name: name.to_owned(),
-            nearest: nsprobe_symbolize::nearest_names(name, known, NEAREST_COUNT),
+            nearest: nsprobe_text::nearest(name, known, NEAREST_COUNT),
         })
     }
 

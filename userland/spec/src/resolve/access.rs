@@ -160,7 +160,7 @@ impl Resolver<'_> {
             ),
             (None, _) => {
                 let names = std::mem::take(&mut search.names);
-                let nearest = crate::nearest::nearest(name, names.iter().cloned(), 3);
+                let nearest = nsprobe_text::nearest(name, names.iter().cloned(), 3);
                 let help = format!("the members are {}", names.join(", "));
                 let unknown = ScopeError {
                     message: format!("there is no member `{name}`"),

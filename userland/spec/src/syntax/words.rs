@@ -2,8 +2,8 @@
 //! The words of the language: formats, types, registers, what stands behind a `$`.
 
 use super::{CastType, Format, Kind, LibraryType, Span, SpecError, TEXT_BYTES};
-use crate::nearest::nearest;
 use nsprobe_common::program::{Context, Register};
+use nsprobe_text::nearest;
 
 type Result<T> = std::result::Result<T, SpecError>;
 

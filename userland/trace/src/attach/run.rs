@@ -29,7 +29,7 @@ use libnsprobe::{Device, ProbeId, Reader, Session};
 use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

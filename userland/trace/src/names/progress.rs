@@ -3,7 +3,7 @@
 
 use super::jobs::Busy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use libnsprobe::common::task::{
     TaskLevel, NAMESPACE_CGROUP, NAMESPACE_IPC, NAMESPACE_MOUNT, NAMESPACE_NETWORK,
     NAMESPACE_PID_CHILDREN, NAMESPACE_TIME, NAMESPACE_USER, NAMESPACE_UTS,
 };
-use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{EndCause, Namespaces, Origin, Program, Task, Times};
+use nsprobe_text::escaped;
 use serde::Serialize;
 
 /// Letters of `TaskRecord::state`'s bits, as ps(1) has them.

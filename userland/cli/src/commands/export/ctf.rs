@@ -17,7 +17,7 @@ use nsprobe_capsule::model::Summary;
 use nsprobe_capsule::Contents;
 use nsprobe_ctf::kernel::{KernelEvents, StatedumpShape};
 use nsprobe_ctf::{ChannelId, Totals, Trace};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::assembler::{HitAssembler, Ready};
 use nsprobe_trace::hits::views::Views;
 use nsprobe_trace::recording::capsule::{Capsule, Offline};

@@ -4,9 +4,10 @@
 use anyhow::{bail, Context};
 use libnsprobe::common::elf_note;
 use nsprobe_symbolize::{
-    escaped, Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
+    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
     SourceFrame,
 };
+use nsprobe_text::escaped;
 use nsprobe_unwind::FunctionStarts;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

@@ -5,7 +5,7 @@ use super::interval::Interval;
 use super::rows::Row;
 use super::screen::Screen;
 use crate::args::TopSort;
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;

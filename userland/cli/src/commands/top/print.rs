@@ -6,7 +6,7 @@ use super::interval::{GroupUse, Interval, ProcessUse};
 use super::rows::{rows, Choice, Row};
 use crate::output::columns::{self, Head};
 use crate::output::json;
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use nsprobe_trace::tasks::{Place, PlaceLine};
 use serde::Serialize;
 use std::io::{Result, Write};

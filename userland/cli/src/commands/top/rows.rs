@@ -3,8 +3,8 @@
 
 use super::interval::{GroupUse, Interval, ProcessUse};
 use crate::args::TopSort;
-use nsprobe_symbolize::escaped;
 use nsprobe_tasks::TaskId;
+use nsprobe_text::escaped;
 use nsprobe_trace::tasks::Place;
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -6,7 +6,7 @@ use anyhow::{bail, Context};
 use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use nsprobe_profile::{Format, Profile};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};

@@ -6,7 +6,7 @@ use crate::output::fields::duration;
 use crate::output::pictures::About;
 use libnsprobe::TableRow;
 use nsprobe_profile::{Function, Functions};
-use nsprobe_symbolize::{counted, escaped};
+use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::lookup::NameFrames;
 use std::io::{self, Write};
 use std::time::Duration;

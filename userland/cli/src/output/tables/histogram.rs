@@ -4,7 +4,7 @@
 use super::TablePrinter;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::TableRow;
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use std::io::{self, Write};
 
 /// Characters of the longest bar of a histogram.

@@ -4,7 +4,7 @@
 
 use crate::spec::ProbeSpec;
 use anyhow::{bail, Context};
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use std::path::Path;
 
 /// A file with these functions is an allocator.

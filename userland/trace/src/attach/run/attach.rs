@@ -11,7 +11,7 @@ use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink
 use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::Shape;
 use nsprobe_spec::Code;
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::num::NonZeroU32;

@@ -5,7 +5,7 @@ use crate::attach::command::find_in_path;
 use crate::options::{TargetSpec, Tasks, TraceOptions};
 use anyhow::{bail, Context};
 use libnsprobe::Filter;
-use nsprobe_symbolize::escaped;
+use nsprobe_text::escaped;
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
 use std::ffi::OsStr;

@@ -3,13 +3,14 @@
 
 use super::view::{FileView, Opened};
 use crate::attach::mapped::Mapped;
-use crate::options::{is_glob, ContainerGroup};
+use crate::options::ContainerGroup;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_containers::{Container, Containers, Execs, Process, Running};
-use nsprobe_symbolize::{escaped, glob_fits};
+use nsprobe_text::is_glob;
+use nsprobe_text::{escaped, glob_fits};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use anyhow::bail;
 use nsprobe_containers::{
     all_processes, open_here, open_in, Containers, Mapping, OpenedFile, Process,
 };
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use std::collections::{BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

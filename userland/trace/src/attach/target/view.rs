@@ -6,7 +6,7 @@ use crate::attach::probes::allocators::may_allocate;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use nsprobe_containers::{open_in, Error, Mapping, OpenedFile, Process, Running};
-use nsprobe_symbolize::counted;
+use nsprobe_text::counted;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

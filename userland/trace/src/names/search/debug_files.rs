@@ -5,7 +5,8 @@
 use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
 use crate::names::debuginfod::Debuginfod;
 use nsprobe_containers::{OpenedFile, Process, Stamp};
-use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
+use nsprobe_symbolize::{FoundIn, OpenFile, SplitUnit, Supplementary};
+use nsprobe_text::counted;
 use nsprobe_worker::SandboxedBinary;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;

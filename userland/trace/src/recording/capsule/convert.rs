@@ -12,7 +12,8 @@ use nsprobe_capsule::model::{
     self, FrameName, Function, GeneratedName, KernelName, Object, Probe, Text,
 };
 use nsprobe_capsule::GeneratedPlace;
-use nsprobe_symbolize::{escaped, FileOffset, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{FileOffset, KernelSymbol, SourceFrame};
+use nsprobe_text::escaped;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

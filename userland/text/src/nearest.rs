@@ -6,11 +6,7 @@ const NAME_CHARS_MAX: usize = 64;
 
 /// The names among `names` most similar to `wanted`, best first, at most
 /// `count`, each once. Without those that have nothing in common.
-pub(crate) fn nearest(
-    wanted: &str,
-    names: impl IntoIterator<Item = String>,
-    count: usize,
-) -> Vec<String> {
+pub fn nearest(wanted: &str, names: impl IntoIterator<Item = String>, count: usize) -> Vec<String> {
     let limit = wanted.chars().count().div_ceil(2).max(2);
     let mut ranked: Vec<(usize, String)> = names
         .into_iter()

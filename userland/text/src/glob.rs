@@ -2,7 +2,7 @@
 //! Globs over function names: `*` is any text, `?` any one byte.
 
 /// Whether the text is a glob rather than a name.
-pub(crate) fn is_glob(text: &str) -> bool {
+pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
