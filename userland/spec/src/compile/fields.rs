@@ -268,7 +268,7 @@ impl Compiler<'_> {
         );
         match thing.place {
             Place::Memory(address) if is_whole && !thing.of_entry => Ok(address),
-            _ => self.resolver.text_address(&field.value),
+            _ => self.resolver.bytes_address(&field.value),
         }
     }
 }

@@ -153,19 +153,9 @@ impl Resolver<'_> {
         })
     }
 
-    /// Where a string is.
+    /// Where a string is, whose characters have one byte.
     pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
-        if matches!(of.kind, Kind::Number(_)) {
-            return error(&of.span, "a number is no string");
-        }
         let thing = self.thing(of)?;
-        if thing.of_entry && matches!(thing.of.shape(), Some(Shape::Array { .. })) {
-            return error(
-                &of.span,
-                "this array lies on the stack of a call that is over; entry(...) compares it in \
-                 time",
-            );
-        }
         let target = self.target(&thing.of, &of.span).ok();
         let width = target.and_then(|target| target.wide_number());
         if let Some(bytes) = width {
@@ -175,6 +165,22 @@ impl Resolver<'_> {
                     "this points to numbers of {bytes} bytes, where a string has characters of \
                      one: (char *) in front of it takes it as such"
                 ),
+            );
+        }
+        self.bytes_address(of)
+    }
+
+    /// Where bytes are, of a string or of something else.
+    pub(crate) fn bytes_address(&self, of: &Expression) -> Result<Value> {
+        if matches!(of.kind, Kind::Number(_)) {
+            return error(&of.span, "a number is no string");
+        }
+        let thing = self.thing(of)?;
+        if thing.of_entry && matches!(thing.of.shape(), Some(Shape::Array { .. })) {
+            return error(
+                &of.span,
+                "this array lies on the stack of a call that is over; entry(...) compares it in \
+                 time",
             );
         }
         let scalar = self.load(thing, &of.span)?;

@@ -527,6 +527,7 @@ fn errors_name_what_is_there() {
     assert!(message("f(node + node)").contains("cannot be added"));
     assert!(message("f(node->counts:string)").contains("numbers of 2 bytes"));
     compiled("f((char *)node->counts:string)").expect("its bytes");
+    compiled("f(&node->counts[0]:bytes[6])").expect("its bytes");
     assert!(message("f if elapsed > 1").contains("did you mean $elapsed"));
     assert!(message("f(&two)").contains("no address"));
     assert!(message("f(node->low:enum)").contains("no enumeration"));
