@@ -19,7 +19,7 @@ pub struct Reader<S> {
     id: Option<u64>,
     begin: Option<Damage>,
     at: u64,
-    /// The number of the next chunk; none behind a damage.
+    /// The number of the next chunk; `None` after a damaged stretch.
     number: Option<u32>,
     damages: u32,
     /// Words: records are aligned.

@@ -50,7 +50,7 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let ended_by = match ended {
         Ended::Because(why) => why,
         // Standard output's reader: the capsule does not go there.
-        Ended::ReaderGone => "whoever read the output is gone".to_owned(),
+        Ended::ReaderGone => "the reader of the output is gone".to_owned(),
     };
     end(plan, run, recorder, ended_by)
 }

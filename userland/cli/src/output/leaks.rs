@@ -69,8 +69,8 @@ impl Amount {
         amounts.fold(Amount::default(), Amount::plus)
     }
 
-    /// Adds a block that was sampled with a probability of its size, of `sample` bytes: it stands
-    /// for all that were as likely to be.
+    /// Adds a block that was sampled with the probability p of its size in `sample` bytes, weighted
+    /// by 1/p.
     pub(crate) fn add_block(&mut self, bytes: f64, sample: f64) {
         let weight = match bytes < sample {
             true => sample / bytes.max(1.0),

@@ -281,7 +281,7 @@ fn task_sentence(total: &TaskTotal) -> String {
     )
 }
 
-/// Writes what there was beside samples of tasks.
+/// Writes the samples of idle CPUs and kernel threads.
 fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
     if !total.has_samples() {
         return Ok(());

@@ -12,7 +12,7 @@ pub(crate) struct Text {
     pub(crate) address: Value,
     /// How many bytes it has; none when it ends in a NUL.
     pub(crate) length: Option<Value>,
-    /// What is there was there at the entry of the call.
+    /// The pointee is read at the entry of the call.
     pub(crate) of_entry: bool,
     /// The object that was asked for owns what is there: it may be gone with the object.
     pub(crate) is_owned: bool,

@@ -340,7 +340,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Goes behind an operator; what looked like a register is one and a name.
+    /// Skips an operator; `%name` was `%` and a name.
     fn skip_operator(&mut self) {
         match self.tokens.get_mut(self.at) {
             Some((token @ Token::Percent(_), span)) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the file that an object of the kernel's is.
+//! Finds the file behind a kernel object id.
 //!
 //! In the order of trust: the probed file, when it is the same; the file that
 //! the kernel holds, which is the very one that was mapped and survives the

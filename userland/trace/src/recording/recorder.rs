@@ -35,7 +35,7 @@ const PLACES_WAIT: Duration = Duration::from_secs(30);
 const BYTES_MAX: usize = 64 << 20;
 /// Records that are looked through before the rings are looked at again.
 const RECORDS_AT_ONCE: usize = 10_000;
-/// Most bytes of the body of a chunk, which is lost as a whole when we are killed meanwhile.
+/// Largest chunk body in bytes: a kill loses at most this much.
 const BODY_BYTES: usize = 64 << 10;
 /// Most probes, objects and such of a chunk.
 const THINGS_AT_ONCE: usize = 1000;

@@ -19,7 +19,7 @@ pub(super) fn with_target(why: Refused, path: &str, words: &str) -> Refused {
     }
 }
 
-/// Why a file has not what a spec wants.
+/// Why a spec does not match a file.
 pub(super) fn refusal(spec: &ProbeSpec, counted: CountedTexts<'_>, why: Refused) -> anyhow::Error {
     match why {
         Refused::Spec(error) => spec.error(&error, counted).into(),

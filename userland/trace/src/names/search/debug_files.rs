@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The search for one program's debug files: the file with what was stripped, then what
-//! that shares with others (dwz), then split DWARF.
+//! The search for one program's debug files: the stripped debug file, then its dwz supplement, then
+//! split DWARF.
 
 use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
 use crate::names::debuginfod::Debuginfod;
