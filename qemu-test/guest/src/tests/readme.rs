@@ -24,7 +24,7 @@ const PRINTED: [(&str, &str); 13] = [
     ("nsprobe profile ", "FUNCTION"),
     ("nsprobe leak ", " allocated"),
     ("nsprobe list ", "setCommand"),
-    ("libc.so.6:malloc --count 100", "libc.so.6:malloc"),
+    ("libc.so.6:write --count 100", "libc.so.6:write"),
     ("-- curl", "getaddrinfo"),
     ("request->user", "user=\"ada\""),
     ("open(path=arg1:string)", "path=\"/etc/passwd\""),
