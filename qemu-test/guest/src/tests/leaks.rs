@@ -173,8 +173,10 @@ fn leaks_of_other_allocators_are_asked_for_or_said() {
     running.wait_for(note, SOON);
     running.interrupt();
 
-    // Functions of musl are hidden, without symbols and unwind rows.
-    let output = command::run(&["leak", "--json", "--", &*musl, "plain"]).succeeded();
+    // Functions of musl are hidden, without symbols and unwind rows. The interpreter that its program
+    // names lies where a server answers.
+    let loader = path("ld-musl-x86_64.so.1");
+    let output = command::run(&["leak", "--json", "--", &*loader, &*musl, "plain"]).succeeded();
     let (mut shown, mut truth) = (Sums::new(), self::truth(&output));
     let others = rows(&output)
         .iter()
@@ -186,9 +188,9 @@ fn leaks_of_other_allocators_are_asked_for_or_said() {
     assert!(output.stderr.contains("allocator: ld-musl-x86_64.so.1\n"));
 
     // The calloc of musl calls malloc, which draws, too; that of glibc ends in memset.
-    for program in [&*musl, &*glibc] {
-        let words = ["leak", "--json", "--sample", "2K", "--", program, "plain"];
-        let output = command::run(&words).succeeded();
+    for program in [&[&*loader, &*musl][..], &[&*glibc]] {
+        let words = ["leak", "--json", "--sample", "2K", "--"];
+        let output = command::run(&[&words, program, &["plain"]].concat()).succeeded();
         let rows = rows(&output);
         let is_calloc = |name: &&str| ["calloc", "__libc_calloc"].contains(name);
         let calls = |row: &Value, at: usize| functions(row).get(at).is_some_and(is_calloc);
@@ -206,10 +208,11 @@ fn leaks_are_counted_or_estimated_where_not_all_blocks_are_kept() {
     // A table of few rows has room for few blocks, and says for how many not.
     let mut few = leak_of(&victim, &["--rows", "1"]);
     victim.call(100);
-    let full = look(&mut few, 8);
+    // The last row of a set of eight is not for the container that has the other seven.
+    let full = look(&mut few, 7);
     assert_eq!(
         (&full["bytes"], &full["turned_away"]),
-        (&800.into(), &92.into())
+        (&700.into(), &93.into())
     );
     drop(few);
 

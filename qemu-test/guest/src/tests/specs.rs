@@ -478,7 +478,7 @@ fn bad_specs_are_refused_with_the_place() {
         assert_eq!(got.code, code, "{spec}: {got:#?}");
     }
     for (words, part) in [
-        (&["count", "--by", "nothing"][..], "no variable"),
+        (&["count", "--by", "nothing"][..], "no key `nothing`"),
         (&["count", "--by", "flag,"], "value is missing"),
         (&["count", "--rows", "0"], "0"),
         (&["hist", "--linear", "0:0:5"], "STEP"),

@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 
 /// Most bytes that are decoded for a piece.
 const BYTES_MAX: usize = 16 << 10;
+/// Most instructions behind one that traps which never run.
+const DEAD_MAX: usize = 32;
 
 /// The code that is reached from an address, as far as nothing but padding lies in between; `None`
 /// where it is not clear how it is left.
@@ -46,17 +48,51 @@ fn end(
     instruction: impl Fn(u64) -> Option<Instruction>,
 ) -> u64 {
     let mut end = at;
+    let mut is_behind_trap = false;
     while let Some(here) = instruction(at) {
         let is_reached = reached.contains_key(&at);
+        if !is_reached && is_behind_trap {
+            if let Some(dead) = dead_end(at, reached, &instruction) {
+                is_behind_trap = false;
+                at = dead;
+                continue;
+            }
+        }
         if !is_reached && !is_padding(&here) {
             break;
         }
+        is_behind_trap = is_reached && here.code() == iced_x86::Code::Hlt;
         at = here.next_ip();
         if is_reached {
             end = at;
         }
     }
     end
+}
+
+/// The end of code that never runs, behind an instruction that traps: compilers do not know that
+/// assembly does not return (musl's `a_crash`). It leads to what is reached; else it is another
+/// function.
+fn dead_end(
+    mut at: u64,
+    reached: &BTreeMap<u64, Depth>,
+    instruction: impl Fn(u64) -> Option<Instruction>,
+) -> Option<u64> {
+    for _ in 0..DEAD_MAX {
+        let here = instruction(at)?;
+        let is_inside = || target(&here).is_some_and(|to| reached.contains_key(&to));
+        at = here.next_ip();
+        match here.flow_control() {
+            FlowControl::UnconditionalBranch if is_inside() => return Some(at),
+            FlowControl::Next if !is_padding(&here) => {}
+            FlowControl::ConditionalBranch if is_inside() => {}
+            _ => return None,
+        }
+        if reached.contains_key(&at) {
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// Whether all ways out of a piece are known, and there is one.

@@ -170,6 +170,17 @@ fn undescribed_code_must_say_how_it_is_left() {
     let call: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     let clear: &[(&str, &[&[u8]], u64)] = &[
         ("call", &[SUB, call, ADD, RET], 0x200d),
+        // je over a hlt, and over a jump or a mov that never runs
+        (
+            "a trap and a jump",
+            &[SUB, &[0x74, 3], &[0xf4], &[0xeb, 0], ADD, RET],
+            0x200d,
+        ),
+        (
+            "a trap and more",
+            &[SUB, &[0x74, 3], &[0xf4], &[0x89, 0xc8], ADD, RET],
+            0x200d,
+        ),
         (
             "frame pointer",
             &[&[0x55, 0x48, 0x89, 0xe5], SUB, call, &[0xc9], RET],
@@ -196,6 +207,10 @@ fn undescribed_code_must_say_how_it_is_left() {
         ),
         ("it does not end", &[SUB, call]),
         ("never", &[UD2]),
+        (
+            "a trap and another function",
+            &[SUB, &[0x74, 2], &[0xf4], RET, ADD, RET],
+        ),
     ];
     for (what, code) in unclear {
         let found = undescribed(code);
