@@ -83,10 +83,7 @@ impl<'a> Tracer<'a> {
     /// Finds the places of the options' probes, or the clock of their samples.
     pub fn plan(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
         let wanted = self.wanted(*wants);
-        let device = match Device::open() {
-            Err(error @ Error::Denied(_)) => return Err(error.into()),
-            device => device.ok(),
-        };
+        let device = device()?;
         let planned = Planned::new(&self.target, device.as_ref(), &wanted);
         let mut planned = self.target.within(planned)?;
         if let Some(hz) = self.options.samples_hz {
@@ -99,7 +96,7 @@ impl<'a> Tracer<'a> {
 
     /// Finds the functions that hand out memory and take it back.
     pub fn plan_allocators(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
-        let device = Device::open().ok();
+        let device = device()?;
         let planned = Planned::allocators(&self.target, device.as_ref(), &self.wanted(*wants));
         self.target.within(planned)
     }
@@ -156,6 +153,14 @@ impl Wanted<'_> {
             return_probes: options.returns == Returns::Uretprobe,
             force: options.force,
         }
+    }
+}
+
+/// The module's device, if the module is there: without it an error in a spec is reported first.
+fn device() -> Result<Option<Device>, Error> {
+    match Device::open() {
+        Err(error @ (Error::Denied(_) | Error::Version { .. })) => Err(error),
+        device => Ok(device.ok()),
     }
 }
 
