@@ -84,7 +84,7 @@ fn reports(planned: &Planned, seen: &[Seen]) -> Vec<Report> {
     planned.probes.iter().enumerate().map(of).collect()
 }
 
-/// Those of one label as one.
+/// The reports with those of one label added up: a name may stand for several files.
 fn by_label(reports: Vec<Report>) -> Vec<Report> {
     let mut all: Vec<Report> = Vec::new();
     let mut places = HashMap::new();
@@ -125,7 +125,7 @@ impl Report {
         }
     }
 
-    /// Adds those of a probe of the same label, in another file.
+    /// Adds the findings for a probe of the same label.
     fn add(&mut self, other: Report) {
         self.files.extend(other.files);
         self.armed += other.armed;
@@ -210,5 +210,42 @@ impl Found {
                  not do it"
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_of_several_files_has_one_line() {
+        let report = |label: &str, file, pid| Report {
+            r#type: "verify",
+            binary: String::new(),
+            function: String::new(),
+            label: label.to_owned(),
+            pids: BTreeSet::from([pid]),
+            files: BTreeSet::from([Some(file)]),
+            file_offset: String::new(),
+            armed: 1,
+            processes: 1,
+            left_out: 0,
+            missing: Vec::new(),
+        };
+        let all = vec![
+            report("libc.so.6:write", 0, 7),
+            report("app:main", 1, 7),
+            report("libc.so.6:write", 2, 7),
+            report("libc.so.6:write", 3, 8),
+        ];
+        let mut out = Vec::new();
+        for report in by_label(all) {
+            report.write(&mut out).unwrap();
+        }
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "libc.so.6:write: armed in 3 of 3 mappings, in 2 processes, of 3 files\n\
+             app:main: armed in 1 of 1 mapping, in 1 process\n"
+        );
     }
 }

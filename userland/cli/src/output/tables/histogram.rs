@@ -46,17 +46,22 @@ impl TablePrinter {
         writeln!(self.out)
     }
 
-    /// The mean of the values; of numbers with a tenth where that is not a whole one.
     fn mean(&self, row: &TableRow) -> String {
-        let (sum, count) = (i128::from(row.sum), i128::from(row.count.max(1)));
-        let tenths = (10 * sum + sum.signum() * count / 2) / count;
-        match (self.style.timed, tenths % 10) {
-            (false, tenth @ (1.. | ..=-1)) => {
-                let sign = if tenths < 0 { "-" } else { "" };
-                format!("{sign}{}.{}", (tenths / 10).abs(), tenth.abs())
-            }
-            _ => self.value((sum / count) as i64),
+        match self.style.timed {
+            true => self.value(row.sum.checked_div(row.count as i64).unwrap_or(0)),
+            false => mean(row.sum, row.count),
         }
+    }
+}
+
+/// A mean, rounded to a tenth.
+fn mean(sum: i64, count: u64) -> String {
+    let (sum, count) = (i128::from(sum), i128::from(count.max(1)));
+    let tenths = (10 * sum + sum.signum() * count / 2) / count;
+    let sign = if tenths < 0 { "-" } else { "" };
+    match (tenths.abs() / 10, tenths.abs() % 10) {
+        (whole, 0) => format!("{sign}{whole}"),
+        (whole, tenth) => format!("{sign}{whole}.{tenth}"),
     }
 }
 
@@ -125,6 +130,21 @@ fn percentile(row: &TableRow, scale: Scale, percent: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn means_have_a_tenth() {
+        for (sum, count, text) in [
+            (35, 2, "17.5"),
+            (-35, 2, "-17.5"),
+            (-1, 4, "-0.3"),
+            (199, 20, "10"),
+            (34, 2, "17"),
+            (i64::MAX, 1, "9223372036854775807"),
+            (0, 0, "0"),
+        ] {
+            assert_eq!(mean(sum, count), text, "{sum} / {count}");
+        }
+    }
 
     #[test]
     fn powers_of_two_are_one_line() {
