@@ -17,7 +17,7 @@ use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_text::counted;
 use nsprobe_trace::attach::probes::allocators;
-use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::live::Live;
 use nsprobe_trace::hits::lookup::Lookup;
@@ -209,7 +209,7 @@ impl Leaks<'_> {
         self.records(&mut run, u64::MAX)?;
         let rows = self.without_ended(&run, rows)?;
         let printed = self.look(&run, &rows, "total");
-        let mut summary = run.sum_up(&mut self.live, ended_by, Taken::default())?;
+        let mut summary = run.sum_up(&mut self.live, ended_by, TakenHits::default())?;
         summary.tasks = task_records::totals(&run.session.task_counters()?);
         for (probe, planned) in summary.probes.iter_mut().zip(&run.planned.probes) {
             if planned.only_frees() {
@@ -219,15 +219,9 @@ impl Leaks<'_> {
         }
         let unknown = unknown_frees(&run)?;
         if unknown > 0 && self.plan.sample == 0 {
-            let is_full = summary.total().turned_away > 0;
-            let turned_away = if is_full {
-                ", turned away as the table was full"
-            } else {
-                ""
-            };
             self.plan.options.note(&format!(
-                "{} of blocks without a row: allocated before the start or a fork{turned_away}, or \
-                 freed already (a thread's cache that ends)",
+                "{} of blocks without a row: allocated before the start or a fork, turned away by the \
+                 full table, or freed already (a thread's cache that ends)",
                 counted(unknown, "free")
             ));
         }
