@@ -132,7 +132,10 @@ impl Rows {
                     None => matches!(self, Rows::None),
                 };
                 if !leads {
-                    return Err(StackEnd::NoRow);
+                    return Err(match self {
+                        Rows::Unavailable => StackEnd::RowsNotReady,
+                        Rows::Table(_) | Rows::None => StackEnd::NoRow,
+                    });
                 }
                 by_frame_pointer(at, copied).map(|()| Method::FramePointer)
             }
