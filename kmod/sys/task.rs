@@ -344,9 +344,10 @@ impl Current {
         unsafe { (*(*self.task).cred).euid.val }
     }
 
-    /// Its effective group id, in the initial user namespace.
+    /// Its effective group id, in the initial user namespace. Of the current task only.
     pub(crate) fn egid(&self) -> u32 {
-        // SAFETY: As for `euid`.
+        // SAFETY: A task's own credentials are valid while it runs this code, and their
+        // ids are fixed.
         unsafe { (*(*self.task).cred).egid.val }
     }
 

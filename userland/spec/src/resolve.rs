@@ -87,7 +87,7 @@ impl Of {
         matches!(self.shape(), Some(Shape::Character { bytes: 1, .. }))
     }
 
-    /// Bytes of a number of more than one.
+    /// Size in bytes of a number that is wider than one byte.
     pub(crate) fn wide_number(&self) -> Option<u64> {
         match self.shape()? {
             Shape::Character { bytes, .. }

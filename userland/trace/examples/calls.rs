@@ -3,13 +3,13 @@
 //! in all processes.
 
 use libnsprobe::Sink;
-use nsprobe_trace::{Ended, Pace, Sinks, Taken, TargetSpec, TraceOptions, Tracer, Wants};
+use nsprobe_trace::{Ended, Pace, Sinks, TakenHits, TargetSpec, TraceOptions, Tracer, Wants};
 use std::env::args;
 use std::process::ExitCode;
 use std::time::Duration;
 
 fn main() -> anyhow::Result<ExitCode> {
-    // This program again parses the files of the target.
+    // The engine executes this program again as a parser.
     if let Some(ended) = nsprobe_trace::run_as_helper() {
         return ended;
     }
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     run.end(&mut live)?;
-    let summary = run.sum_up(&mut live, why, Taken::default())?;
+    let summary = run.sum_up(&mut live, why, TakenHits::default())?;
     for probe in &summary.probes {
         println!("{}: {} calls", probe.label, probe.counters.aggregated);
     }

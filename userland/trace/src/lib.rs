@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds a target, probes it, and names what comes: the engine of `nsprobe`.
+//! The engine of `nsprobe`: finds a target, probes it, and names its hits.
 //!
-//! A [`Tracer`] finds what [`TraceOptions`] mean and plans its probes; it starts a
-//! [`Run`](attach::run::Run), which is followed to its end and summed up. What a caller [`Wants`]
-//! of the hits (records, counts, tables, stacks) is its own matter, as is all printing; notes and
-//! what is waited for go to standard error, unless the options are quiet. `examples/calls.rs` is a
-//! whole program.
+//! A [`Tracer`] finds the target of [`TraceOptions`], plans the probes and starts a [`Run`], which
+//! the caller follows to its end and sums up. [`Wants`] says what the caller does with hits:
+//! records, counts, tables, stacks. Printing is the caller's; notes and progress go to standard
+//! error unless the options are quiet. `examples/calls.rs` is a complete program.
 //!
-//! Files of containers are parsed by processes without privileges, which are this program again, as
-//! is a command until its first instruction: `main` begins with [`run_as_helper`].
+//! The engine executes its own program again: to parse files of containers without privileges, and
+//! to hold a command before its first instruction. So `main` begins with [`run_as_helper`].
 
 pub mod attach;
 pub mod hits;
@@ -21,15 +20,15 @@ pub mod spec;
 pub mod summary;
 pub mod tasks;
 
-pub use attach::run::{Ended, Pace, Run, Sinks, Taken};
+pub use attach::run::{Ended, Pace, Run, Sinks, TakenHits};
 pub use attach::tracer::{Tracer, Wants};
 pub use options::{TargetSpec, TraceOptions};
 
 use attach::command;
 use std::process::ExitCode;
 
-/// Does what this process was started for by a tracer that is the same program; none when it was
-/// started by others.
+/// Runs this process as the parser or the held command that the engine started it as; `None` if it
+/// was started otherwise.
 pub fn run_as_helper() -> Option<anyhow::Result<ExitCode>> {
     if nsprobe_worker::is_asked_for() {
         return Some(Ok(nsprobe_worker::serve()));

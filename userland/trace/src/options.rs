@@ -49,7 +49,7 @@ impl ContainerGroup {
     }
 }
 
-/// What to probe, and for how long.
+/// What to trace, and how.
 #[derive(Debug)]
 pub struct TraceOptions {
     /// The processes that are traced.
@@ -60,7 +60,7 @@ pub struct TraceOptions {
     pub probes: Vec<ProbeSpec>,
     /// CPUs are sampled this number of times a second.
     pub samples_hz: Option<u32>,
-    /// Whose hits freeze the record.
+    /// Probes whose hits freeze the rings.
     pub triggers: Vec<ProbeSpec>,
     /// How long to trace at most.
     pub timeout: Option<Duration>,
@@ -122,11 +122,11 @@ impl Default for TraceOptions {
 /// How the returns of functions are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Returns {
-    /// By breakpoints on the instructions that leave the function
+    /// By breakpoints on the instructions that leave the function.
     #[default]
     Auto,
     /// By a return probe of the kernel's, which replaces return addresses: programs that unwind or
-    /// switch their stack end or hang (needs --force)
+    /// switch their stack end or hang.
     Uretprobe,
 }
 

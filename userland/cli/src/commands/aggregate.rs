@@ -19,7 +19,7 @@ use libnsprobe::{
 use nsprobe_spec::decode::FieldValue;
 use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_text::counted;
-use nsprobe_trace::attach::run::{Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::hits::live::Live;
@@ -319,7 +319,7 @@ impl Counting {
         let elapsed = run.elapsed;
         let drawn = self.draw(plan, &run.session, &rows, elapsed);
         let printed = self.print_total(&run.session, &rows, elapsed);
-        let taken = Taken {
+        let taken = TakenHits {
             printed: self.finished.received(),
             received: self.finished.received(),
             late: self.finished.late(),

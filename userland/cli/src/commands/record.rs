@@ -12,7 +12,7 @@ use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::Header;
 use nsprobe_text::{counted, escaped};
-use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::target::Target;
 use nsprobe_trace::attach::tracer::Tracer;
 use nsprobe_trace::recording::capsule::convert;
@@ -99,7 +99,7 @@ fn end(
     }
     recorder.take_rest(&mut run)?;
     let received = recorder.taken();
-    let taken = Taken {
+    let taken = TakenHits {
         printed: received,
         received,
         late: recorder.late(),

@@ -10,7 +10,7 @@ use crate::output::summary;
 use backlog::Backlog;
 use libnsprobe::Sink;
 use nsprobe_text::counted;
-use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, Taken};
+use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::live::Live;
 use nsprobe_trace::tasks::HitNames;
@@ -88,7 +88,7 @@ fn end(
     run.end(&mut live)?;
     backlog.empty(&mut run, &mut live, &mut printer)?;
     printer.print_waiting(&mut live.of(&run.session))?;
-    let taken = Taken {
+    let taken = TakenHits {
         printed: printer.printed(),
         received: printer.received(),
         late: printer.late(),

@@ -153,7 +153,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Where a string is, whose characters have one byte.
+    /// The address of a string; refuses characters of more than one byte.
     pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
         let thing = self.thing(of)?;
         let target = self.target(&thing.of, &of.span).ok();
@@ -162,15 +162,15 @@ impl Resolver<'_> {
             return error(
                 &of.span,
                 format!(
-                    "this points to numbers of {bytes} bytes, where a string has characters of \
-                     one: (char *) in front of it takes it as such"
+                    "this points to numbers of {bytes} bytes, and a string has characters of one: \
+                     a cast to (char *) shows the bytes as a string"
                 ),
             );
         }
         self.bytes_address(of)
     }
 
-    /// Where bytes are, of a string or of something else.
+    /// The address of bytes, whatever they are.
     pub(crate) fn bytes_address(&self, of: &Expression) -> Result<Value> {
         if matches!(of.kind, Kind::Number(_)) {
             return error(&of.span, "a number is no string");

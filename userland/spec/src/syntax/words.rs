@@ -227,7 +227,7 @@ pub(super) fn dollar(name: &str, span: &Span) -> Result<Kind> {
     )
 }
 
-/// Whether a name means something behind a `$`.
+/// Whether a name is a built-in value, written with a `$`.
 pub(crate) fn is_dollar(name: &str) -> bool {
     dollar(name, &(0..0)).is_ok()
 }

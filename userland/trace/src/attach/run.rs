@@ -13,7 +13,7 @@ pub use attach::{Attached, Sinks};
 use crate::attach::command::{self, Started, Stopped};
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::attach::tracer::Wanted;
+use crate::attach::tracer::ProbeInputs;
 use crate::attach::unwind_rows::{RowsReport, UnwindLoader};
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::Live;
@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A run: probes that are attached, and the command when there is one.
 pub struct Run<'a> {
-    wanted: Wanted<'a>,
+    inputs: ProbeInputs<'a>,
     target: &'a Target,
     events: Events,
     new_containers: Option<ContainerWatcher<'a>>,
@@ -77,9 +77,9 @@ pub struct Run<'a> {
     pub begun: Instant,
 }
 
-/// How many hits a verb has taken of a run.
+/// Hits of a run that its caller has taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct TakenHits {
     /// Those that were printed, or added to rows of what was counted.
     pub printed: u64,
     /// Those that came out of the rings.
@@ -144,12 +144,12 @@ impl<'a> Run<'a> {
     /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
     pub(super) fn begin(
-        wanted: Wanted<'a>,
+        inputs: ProbeInputs<'a>,
         target: &'a Target,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'a>> {
-        let (mut session, reader) = Device::open()?.setup(&wanted.wants.setup)?;
+        let (mut session, reader) = Device::open()?.setup(&inputs.wants.setup)?;
         let stopped = start(target)?;
         raise_file_limit();
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         // A thread of ours that cannot be killed would keep the breakpoints.
         signals::at_forced_end(move || drop(detacher.detach_all()));
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
-        let filter = wanted.options.narrow(filter)?;
+        let filter = inputs.options.narrow(filter)?;
         if let Some(filter) = filter {
             let set = session.filter(&filter);
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
@@ -165,25 +165,25 @@ impl<'a> Run<'a> {
         }
         let sinks = sinks(&mut session)?;
         // Parsers start before anything is attached: without them, nothing is attached.
-        let threads = match wanted.wants.stack {
+        let threads = match inputs.wants.stack {
             true => {
-                let (options, memory) = (wanted.options, wanted.options.rows.names_bytes);
+                let (options, memory) = (inputs.options, inputs.options.rows.names_bytes);
                 let threads = Threads::start(options.parsers(), memory, options.quiet);
                 Some(threads.context("files cannot be parsed safely; --no-sandbox does without")?)
             }
             false => None,
         };
-        let rows = match wanted.wants.stack && !wanted.options.frame_pointers {
+        let rows = match inputs.wants.stack && !inputs.options.frame_pointers {
             true => Some(UnwindLoader::start(
                 &session,
-                wanted.options,
-                Arc::clone(wanted.search),
+                inputs.options,
+                Arc::clone(inputs.search),
             )?),
             false => None,
         };
         if let Some(rows) = &rows {
-            let limit = UnwindLoader::patience(target, wanted.options);
-            let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
+            let limit = UnwindLoader::patience(target, inputs.options);
+            let (since, mut progress) = (Instant::now(), Progress::new(inputs.options.quiet));
             rows.first(&session, &planned, target, limit, |left| {
                 show_rows(&mut progress, since, left);
                 !events.is_interrupted()
@@ -192,10 +192,10 @@ impl<'a> Run<'a> {
         }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let new_containers = ContainerWatcher::new(&wanted, target, &planned, &session)?;
+        let new_containers = ContainerWatcher::new(&inputs, target, &planned, &session)?;
         let mut calls = 0;
-        let attached = attach(&mut session, &planned, &wanted, &sinks, &mut calls)?;
-        let options = wanted.options;
+        let attached = attach(&mut session, &planned, &inputs, &sinks, &mut calls)?;
+        let options = inputs.options;
         for text in &planned.notes {
             options.note(text);
         }
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
         let files = files.map(|file| (file.path.clone(), file.id)).collect();
         let command = stopped.map(Stopped::release).transpose()?;
         Ok(Run {
-            wanted,
+            inputs,
             target,
             events,
             new_containers,
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
         mut step: impl FnMut(&mut Run<'a>) -> anyhow::Result<Pace>,
     ) -> anyhow::Result<Ended> {
         let deadline = self
-            .wanted
+            .inputs
             .options
             .timeout
             .map(|timeout| self.begun + timeout);
@@ -309,9 +309,9 @@ impl<'a> Run<'a> {
                 rows.load_queue().give_all(&planned);
             }
             let (session, calls) = (&mut self.session, &mut self.calls);
-            match attach(session, &planned, &self.wanted, &self.sinks, calls) {
+            match attach(session, &planned, &self.inputs, &self.sinks, calls) {
                 Ok(attached) => self.add(planned, &attached),
-                Err(error) => self.wanted.options.note(&format!("{error:#}")),
+                Err(error) => self.inputs.options.note(&format!("{error:#}")),
             }
         }
         Ok(())
@@ -334,24 +334,24 @@ impl<'a> Run<'a> {
     pub fn only_process(&self) -> Option<u32> {
         let started = self.command.as_ref().map(Started::pid);
         let only = self.target.only_process(started);
-        only.filter(|_| !self.wanted.options.tasks.children)
+        only.filter(|_| !self.inputs.options.tasks.children)
     }
 
-    /// What names the hits: stacks too, when these are taken.
+    /// The lookup of names for hits. Call it once: it takes the probed files.
     pub fn live(&mut self) -> Live {
-        let wants = &self.wanted.wants;
+        let wants = &self.inputs.wants;
         let files = std::mem::take(&mut self.planned.files);
         // Without stacks nothing more is needed of the files.
         let files = if wants.stack { files } else { Vec::new() };
         let rows = self.rows.as_ref().map(UnwindLoader::load_queue);
-        let search = Arc::clone(self.wanted.search);
+        let search = Arc::clone(self.inputs.search);
         let names = Names::new(files, rows, search, self.threads.take());
         Live::new(names, wants.kernel_stack)
     }
 
     /// Stops compiling rows; returns the report.
     fn end_rows(&mut self) -> Option<RowsReport> {
-        let mut progress = Progress::new(self.wanted.options.quiet);
+        let mut progress = Progress::new(self.inputs.options.quiet);
         progress.at_end();
         let since = Instant::now();
         let report = self.rows.take()?.end(|left| {
@@ -383,7 +383,8 @@ impl<'a> Run<'a> {
         Ok(is_triggered)
     }
 
-    /// Detaches all probes and ends a command that still runs: what is left is to be printed.
+    /// Detaches all probes and terminates a command that still runs. Records may be left in the
+    /// rings.
     pub fn end(&mut self, live: &mut Live) -> anyhow::Result<()> {
         self.detach()?;
         live.names.at_end();
@@ -391,12 +392,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Sums up what came of the run, of whose hits so many were `taken`.
+    /// Summarizes the run, of which the caller has taken these hits.
     pub fn sum_up(
         &mut self,
         live: &mut Live,
         ended_by: String,
-        taken: Taken,
+        taken: TakenHits,
     ) -> anyhow::Result<Summary> {
         let rows = self.end_rows();
         Ok(Summary {
@@ -405,8 +406,8 @@ impl<'a> Run<'a> {
             printed: taken.printed,
             received: taken.received,
             overwritten: self.reader.overwritten(),
-            untraced: self.wanted.options.untraced(),
-            has_stacks: self.wanted.wants.stack,
+            untraced: self.inputs.options.untraced(),
+            has_stacks: self.inputs.wants.stack,
             probes: summary::probes(&self.session, &self.labels)?,
             tasks: BTreeMap::new(),
             names: live.names.sources(),
@@ -444,7 +445,7 @@ impl<'a> Run<'a> {
             };
             let id = FileId::from(id);
             if !self.files.iter().any(|(_, known)| *known == id) {
-                self.wanted.options.note(&format!(
+                self.inputs.options.note(&format!(
                     "another file came to {} meanwhile (replaced, copied up in an overlay, or a \
                      mount): processes that run it had no probes",
                     path.display()

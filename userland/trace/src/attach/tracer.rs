@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recipe of each verb that probes: find the target, plan the probes, attach them.
+//! The recipe of all verbs that probe: find the target, plan the probes, attach them.
 
 use crate::attach::probes::Planned;
 use crate::attach::run::{Run, Sinks};
@@ -15,10 +15,10 @@ use nsprobe_spec::Sink;
 use nsprobe_worker::{Limits, Worker};
 use std::sync::Arc;
 
-/// What a verb wants of its probes, beside what the user asks for.
+/// What a caller needs from its probes, in addition to the user's options.
 #[derive(Clone, Copy)]
 pub struct Wants<'a> {
-    /// What programs make of a hit.
+    /// The sink that probe programs are compiled for.
     pub sink: Sink<'a>,
     /// What hits are counted by, as it was typed.
     pub counted: CountedTexts<'a>,
@@ -58,7 +58,7 @@ impl Default for Wants<'_> {
     }
 }
 
-/// A target, and what reads its files.
+/// A target, with the search for its debug files and the parser of its files.
 pub struct Tracer<'a> {
     options: &'a TraceOptions,
     /// The processes that are traced.
@@ -80,11 +80,11 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    /// Finds the places of the options' probes, or the clock of their samples.
+    /// Resolves the probes of the options to places in files; with `samples_hz`, adds the sampler.
     pub fn plan(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
-        let wanted = self.wanted(*wants);
+        let inputs = self.inputs(*wants);
         let device = device()?;
-        let planned = Planned::new(&self.target, device.as_ref(), &wanted);
+        let planned = Planned::new(&self.target, device.as_ref(), &inputs);
         let mut planned = self.target.within(planned)?;
         if let Some(hz) = self.options.samples_hz {
             check_sample_rate(hz)?;
@@ -94,25 +94,25 @@ impl<'a> Tracer<'a> {
         Ok(planned)
     }
 
-    /// Finds the functions that hand out memory and take it back.
+    /// Resolves the allocation functions of the target instead.
     pub fn plan_allocators(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
         let device = device()?;
-        let planned = Planned::allocators(&self.target, device.as_ref(), &self.wanted(*wants));
+        let planned = Planned::allocators(&self.target, device.as_ref(), &self.inputs(*wants));
         self.target.within(planned)
     }
 
-    /// Attaches the probes, then lets the command run. `sinks` makes what the hits go into.
+    /// Attaches the probes, then lets the command run. `sinks` creates the sinks of the hits.
     pub fn start<'r>(
         &'r self,
         wants: Wants<'r>,
         planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'r>> {
-        Run::begin(self.wanted(wants), &self.target, planned, sinks)
+        Run::begin(self.inputs(wants), &self.target, planned, sinks)
     }
 
-    fn wanted<'r>(&'r self, wants: Wants<'r>) -> Wanted<'r> {
-        Wanted {
+    fn inputs<'r>(&'r self, wants: Wants<'r>) -> ProbeInputs<'r> {
+        ProbeInputs {
             options: self.options,
             wants,
             search: &self.search,
@@ -122,9 +122,9 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// All that finding and attaching the probes of a run takes.
+/// Inputs of resolving and attaching the probes of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ProbeInputs<'a> {
     pub(super) options: &'a TraceOptions,
     pub(super) wants: Wants<'a>,
     /// Looks for debug information.
@@ -135,7 +135,7 @@ pub(super) struct Wanted<'a> {
     pub(super) limits: Limits,
 }
 
-impl Wanted<'_> {
+impl ProbeInputs<'_> {
     /// The query for a file that errors call `path`.
     pub(super) fn probe_query(&self, spec: &ProbeSpec, path: String) -> ProbeQuery {
         let (options, wants) = (self.options, &self.wants);
@@ -156,7 +156,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The module's device, if the module is there: without it an error in a spec is reported first.
+/// The module's device; `None` without the module, when an error in a spec is reported first.
 fn device() -> Result<Option<Device>, Error> {
     match Device::open() {
         Err(error @ (Error::Denied(_) | Error::Version { .. })) => Err(error),

@@ -155,8 +155,8 @@ impl UnwindLoader {
         }
     }
 
-    /// Ends the thread once it has done what was asked for so far; what it has done. None when that
-    /// takes too long, or `goes_on` returns false; it is called as by [`first`](Self::first).
+    /// Ends the thread once its queue is empty; returns its report. `None` when that takes too long
+    /// or `goes_on`, called as by [`first`](Self::first), returns false.
     pub(crate) fn end(self, goes_on: impl FnMut(usize) -> bool) -> Option<RowsReport> {
         self.queue.left.wait(WAIT, goes_on);
         // A thread that has ended has nothing to report.

@@ -2,8 +2,10 @@
 //! Hits whose stacks come later, in records of their own.
 
 use crate::hits::lookup::words_of;
-use crate::names::named::kernel_address;
-use libnsprobe::common::record::{Details, Frame, Frames, Hit, LateStack, Record, StackEnd};
+use crate::names::named::bare_address;
+use libnsprobe::common::record::{
+    Details, Frame, Frames, Hit, LateStack, Record, StackEnd, Unmapped,
+};
 use std::collections::VecDeque;
 
 /// Most hits that wait; then the oldest is given up.
@@ -36,7 +38,8 @@ impl Waiting {
         self.hit.stack = late.stack;
         self.hit.stack_end = late.stack_end;
         // What comes late is the user's part of a stack.
-        let own = Frames(&self.frames).take_while(|frame| kernel_address(frame).is_some());
+        let own = Frames(&self.frames)
+            .take_while(|frame| bare_address(frame, Unmapped::Kernel).is_some());
         let own: Vec<Frame> = own.collect();
         self.frames = words_of(&own);
         self.frames.extend_from_slice(frames.0);
@@ -152,7 +155,6 @@ impl HitAssembler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libnsprobe::common::record::Unmapped;
 
     fn waiting(tid: u32, time_ns: u64) -> Waiting {
         let hit = Hit {

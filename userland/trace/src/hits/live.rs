@@ -4,10 +4,12 @@
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{generated_address, in_kernel, kernel_address, Named};
+use crate::names::named::{bare_address, in_kernel, Named};
 use crate::names::Names;
 use crate::tasks::HitNames;
-use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, Record, StackCopy};
+use libnsprobe::common::record::{
+    CodeMapping, Details, Frame, Frames, Hit, Record, StackCopy, Unmapped,
+};
 use libnsprobe::{Batch, Session, Stacks};
 use nsprobe_symbolize::{KernelSymbol, KernelSymbols};
 use std::collections::HashSet;
@@ -21,7 +23,7 @@ pub struct Live {
     stacks: Stacks,
     kernel: KernelSymbols,
     containers: Option<HitNames>,
-    /// The only process that is traced, if it is one: rows of tables do not say whose they are.
+    /// The traced process if there is only one: rows of tables do not name their process.
     only_process: Option<u32>,
 }
 
@@ -42,7 +44,7 @@ impl Live {
         }
     }
 
-    /// Names generated code of this process, the only one that is traced, without a moment.
+    /// Also names generated code in rows of tables, as that of the only traced process.
     pub fn with_only_process(self, only_process: Option<u32>) -> Live {
         Live {
             only_process,
@@ -50,7 +52,7 @@ impl Live {
         }
     }
 
-    /// Looks at what the only process says of its code, while it lives.
+    /// Reads what the only process reports of its code, while it lives.
     pub fn look_at_code(&mut self) {
         if let Some(pid) = self.only_process {
             self.names.jit.look_at(pid);
@@ -101,10 +103,13 @@ impl LiveOf<'_> {
 
 impl NameFrames for LiveOf<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
-        if let Some((address, exact)) = kernel_address(&frame) {
+        if let Some((address, exact)) = bare_address(&frame, Unmapped::Kernel) {
             return Rc::new(in_kernel(address, self.kernel(address, exact)));
         }
-        match (self.live.only_process, generated_address(&frame)) {
+        match (
+            self.live.only_process,
+            bare_address(&frame, Unmapped::Anonymous),
+        ) {
             (Some(pid), Some((address, exact))) => {
                 self.live.names.jit.name_last(address, !exact, pid).named
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hit, its frames and their names, as output takes them.
 
-use crate::names::named::{generated_address, Named};
-use libnsprobe::common::record::{Frame, Hit, Method, StackEnd, HIT_RETURN};
+use crate::names::named::{bare_address, Named};
+use libnsprobe::common::record::{Frame, Hit, Method, StackEnd, Unmapped, HIT_RETURN};
 use nsprobe_spec::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::KernelSymbol;
 use std::rc::Rc;
@@ -103,5 +103,5 @@ fn is_past_generated_code(frames: &[FrameView], number: usize) -> bool {
     let before = number.checked_sub(1).and_then(|before| frames.get(before));
     let mut both = before.into_iter().chain([view]);
     method == Method::FramePointer as u8
-        && both.any(|view| generated_address(&view.frame).is_some())
+        && both.any(|view| bare_address(&view.frame, Unmapped::Anonymous).is_some())
 }

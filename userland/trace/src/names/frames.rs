@@ -18,12 +18,12 @@ use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{Jit, Moment};
 use crate::names::load_queue::LoadQueue;
-use crate::names::named::{generated_address, without_object, Named, Placed};
+use crate::names::named::{bare_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
 use crate::signals;
-use libnsprobe::common::record::{Frame, ObjectRecord};
+use libnsprobe::common::record::{Frame, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ impl Names {
 
     /// The name of `frame` in a process at a moment: generated code belongs to its process.
     pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
-        match generated_address(&frame) {
+        match bare_address(&frame, Unmapped::Anonymous) {
             Some((address, exact)) => self.jit.name(address, !exact, moment).named,
             None => self.name(session, frame),
         }

@@ -139,8 +139,7 @@ impl Jit {
         self.look(Moment { pid, time_ns });
     }
 
-    /// Names the address in the process as of the last look at it: of rows of a table no moment is
-    /// known.
+    /// Names the address in the process as of the last look at it: rows of a table have no time.
     pub(crate) fn name_last(&mut self, address: u64, is_return: bool, pid: u32) -> CodeName {
         let known = self.processes.get(&pid);
         let time_ns = known.map_or(0, |known| {

@@ -42,26 +42,15 @@ pub(crate) struct Placed {
     pub(crate) build_id: Vec<u8>,
 }
 
-/// The address of a frame in generated code, and whether it is that of the instruction itself.
-pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
+/// The address of a frame that is a bare one for this reason, and whether it is that of the
+/// instruction itself.
+pub(crate) fn bare_address(frame: &Frame, reason: Unmapped) -> Option<(u64, bool)> {
     match *frame {
         Frame::Address {
             address,
             why,
             method,
-        } if why == Unmapped::Anonymous as u8 => Some((address, Method::is_exact(method))),
-        _ => None,
-    }
-}
-
-/// The address of a frame of the kernel, and whether it is that of the instruction itself.
-pub(crate) fn kernel_address(frame: &Frame) -> Option<(u64, bool)> {
-    match *frame {
-        Frame::Address {
-            address,
-            why,
-            method,
-        } if why == Unmapped::Kernel as u8 => Some((address, Method::is_exact(method))),
+        } if why == reason as u8 => Some((address, Method::is_exact(method))),
         _ => None,
     }
 }

@@ -22,8 +22,8 @@ const THREADS_MAX: usize = 4;
 const NAMES_PART: u64 = 4;
 /// Interval at which a thread looks for unused files.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long threads may take to sum up, and how long when a signal asks for results. Less than a
-/// signal lets us stand still.
+/// How long threads may take to sum up, and how long after a second signal. Both are less than
+/// `STILL` of `signals`, after which nsprobe is ended.
 const SUM_UP: Duration = Duration::from_secs(2);
 const SUM_UP_HURRIED: Duration = Duration::from_millis(100);
 

@@ -12,13 +12,15 @@ use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::view::FrameView;
 use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
-use crate::names::named::{in_kernel, kernel_address, without_object, Named};
+use crate::names::named::{bare_address, in_kernel, without_object, Named};
 use crate::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;
 use generated_code::GeneratedNames;
-use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd};
+use libnsprobe::common::record::{
+    CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd, Unmapped,
+};
 use nsprobe_capsule::{Contents, Reader, RestKey};
 use nsprobe_symbolize::KernelSymbol;
 use nsprobe_text::{counted, escaped};
@@ -269,7 +271,7 @@ impl Offline<'_> {
 
 impl NameFrames for Offline<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
-        if let Some((address, exact)) = kernel_address(&frame) {
+        if let Some((address, exact)) = bare_address(&frame, Unmapped::Kernel) {
             return Rc::new(in_kernel(address, self.kernel(address, exact)));
         }
         let key = match frame {

@@ -3,9 +3,9 @@
 //! place already.
 
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{generated_address, Named};
+use crate::names::named::{bare_address, Named};
 use crate::recording::capsule::convert;
-use libnsprobe::common::record::Frames;
+use libnsprobe::common::record::{Frames, Unmapped};
 use nsprobe_capsule::model::GeneratedName;
 use nsprobe_capsule::{Generated, GeneratedPlace};
 use std::collections::{HashSet, VecDeque};
@@ -51,7 +51,8 @@ impl Code {
         moment: Moment,
         mut name: impl FnMut(u64, bool) -> CodeName,
     ) {
-        for (address, exact) in frames.filter_map(|frame| generated_address(&frame)) {
+        for (address, exact) in frames.filter_map(|frame| bare_address(&frame, Unmapped::Anonymous))
+        {
             if stack != 0 {
                 self.stacks.insert(stack);
             }

@@ -12,12 +12,12 @@ use super::stack::{depths, Depth};
 use super::Code;
 use crate::breakpoint::decode;
 use crate::breakpoint::flow::has_notrack;
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{Code as InstructionCode, FlowControl, Instruction};
 use std::collections::BTreeMap;
 
 /// Most bytes that are decoded for a piece.
 const BYTES_MAX: usize = 16 << 10;
-/// Most instructions behind one that traps which never run.
+/// Most instructions of dead code after a trap.
 const DEAD_MAX: usize = 32;
 
 /// The code that is reached from an address, as far as nothing but padding lies in between; `None`
@@ -48,12 +48,12 @@ fn end(
     instruction: impl Fn(u64) -> Option<Instruction>,
 ) -> u64 {
     let mut end = at;
-    let mut is_behind_trap = false;
+    let mut is_after_trap = false;
     while let Some(here) = instruction(at) {
         let is_reached = reached.contains_key(&at);
-        if !is_reached && is_behind_trap {
+        if !is_reached && is_after_trap {
             if let Some(dead) = dead_end(at, reached, &instruction) {
-                is_behind_trap = false;
+                is_after_trap = false;
                 at = dead;
                 continue;
             }
@@ -61,7 +61,7 @@ fn end(
         if !is_reached && !is_padding(&here) {
             break;
         }
-        is_behind_trap = is_reached && here.code() == iced_x86::Code::Hlt;
+        is_after_trap = is_reached && here.code() == InstructionCode::Hlt;
         at = here.next_ip();
         if is_reached {
             end = at;
@@ -70,9 +70,9 @@ fn end(
     end
 }
 
-/// The end of code that never runs, behind an instruction that traps: compilers do not know that
-/// assembly does not return (musl's `a_crash`). It leads to what is reached; else it is another
-/// function.
+/// End of the dead code after a trapping instruction: compilers do not know that inline assembly
+/// (musl's `a_crash`) does not return. Dead code rejoins reached code; other code is another
+/// function: `None`.
 fn dead_end(
     mut at: u64,
     reached: &BTreeMap<u64, Depth>,

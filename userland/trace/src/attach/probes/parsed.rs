@@ -5,7 +5,7 @@
 //! file has read only that file and its debug files.
 
 use crate::attach::target::Target;
-use crate::attach::tracer::Wanted;
+use crate::attach::tracer::ProbeInputs;
 use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
 use nsprobe_containers::Opener;
@@ -32,8 +32,12 @@ pub struct Parsed {
 
 impl Parsed {
     /// Has a file read that errors call `path`.
-    pub(super) fn open(wanted: &Wanted<'_>, file: File, path: &Path) -> anyhow::Result<Parsed> {
-        let object = open(wanted.parser, wanted.limits, file, path)?;
+    pub(super) fn open(
+        inputs: &ProbeInputs<'_>,
+        file: File,
+        path: &Path,
+    ) -> anyhow::Result<Parsed> {
+        let object = open(inputs.parser, inputs.limits, file, path)?;
         Ok(Parsed::new(object, path))
     }
 

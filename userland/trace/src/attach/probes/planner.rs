@@ -7,7 +7,7 @@ use super::planned::{Planned, PlannedProbe};
 use super::refusal::{refusal, with_target};
 use crate::attach::mapped::Mapped;
 use crate::attach::target::Target;
-use crate::attach::tracer::Wanted;
+use crate::attach::tracer::ProbeInputs;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::search::Reach;
 use crate::spec::{BinaryName, CountedTexts, ProbeSpec};
@@ -29,11 +29,11 @@ impl Planned {
     pub(in crate::attach) fn new(
         target: &Target,
         device: Option<&Device>,
-        wanted: &Wanted<'_>,
+        inputs: &ProbeInputs<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, target.reach(), *wanted);
-        let probes = wanted.options.probes.iter().map(|spec| (spec, false));
-        let triggers = wanted.options.triggers.iter().map(|spec| (spec, true));
+        let mut planner = Planner::new(target, target.reach(), *inputs);
+        let probes = inputs.options.probes.iter().map(|spec| (spec, false));
+        let triggers = inputs.options.triggers.iter().map(|spec| (spec, true));
         for (spec, is_trigger) in probes.chain(triggers) {
             if is_trigger {
                 // A place may be probed for its hits, and as a trigger.
@@ -52,9 +52,9 @@ impl Planned {
     pub(in crate::attach) fn allocators(
         target: &Target,
         device: Option<&Device>,
-        wanted: &Wanted<'_>,
+        inputs: &ProbeInputs<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, target.reach(), *wanted);
+        let mut planner = Planner::new(target, target.reach(), *inputs);
         let opened = target.allocator_files(&planner.mapped(device)?)?;
         planner.planned.notes.extend(opened.notes);
         let families = allocators::families()?;
@@ -92,9 +92,9 @@ impl Planned {
     pub(in crate::attach) fn in_files(
         target: &Target,
         files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
-        wanted: &Wanted<'_>,
+        inputs: &ProbeInputs<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, Reach::Several, *wanted);
+        let mut planner = Planner::new(target, Reach::Several, *inputs);
         for (spec, file, id) in files {
             let index = planner.add_file(file, id)?;
             planner.planned.opened.push((spec.binary.clone(), index));
@@ -108,7 +108,7 @@ impl Planned {
 struct Planner<'a> {
     target: &'a Target,
     reach: Reach,
-    wanted: Wanted<'a>,
+    inputs: ProbeInputs<'a>,
     /// The mappings of the target's processes, once they were needed.
     mapped: Option<Mapped>,
     planned: Planned,
@@ -120,11 +120,11 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(target: &'a Target, reach: Reach, wanted: Wanted<'a>) -> Planner<'a> {
+    fn new(target: &'a Target, reach: Reach, inputs: ProbeInputs<'a>) -> Planner<'a> {
         Planner {
             target,
             reach,
-            wanted,
+            inputs,
             mapped: None,
             planned: Planned::default(),
             parsed: Vec::new(),
@@ -162,7 +162,7 @@ impl<'a> Planner<'a> {
             }
         }
         self.refuse(name, refused, indices.is_empty())?;
-        if indices.len() > 1 && !self.wanted.wants.changes.is_empty() {
+        if indices.len() > 1 && !self.inputs.wants.changes.is_empty() {
             if let Target::Host = self.target {
                 bail!(
                     "{name} stands for {}: to change what programs do, choose some with -c or -p",
@@ -196,7 +196,7 @@ impl<'a> Planner<'a> {
         // A second handle, for the kernel.
         let file = opened.file.try_clone();
         let file = file.with_context(|| format!("cannot keep {} open", opened.path.display()))?;
-        let parsed = Parsed::open(&self.wanted, opened.file, &opened.path)?;
+        let parsed = Parsed::open(&self.inputs, opened.file, &opened.path)?;
         files.push(ProbedFile {
             file,
             build_id: parsed.build_id().map(<[u8]>::to_vec),
@@ -256,17 +256,17 @@ impl<'a> Planner<'a> {
             return Ok(());
         };
         let probe_query = self
-            .wanted
+            .inputs
             .probe_query(spec, file.path.display().to_string());
-        let found = parsed.probes(&probe_query, self.wanted.search, self.target, self.reach)?;
+        let found = parsed.probes(&probe_query, self.inputs.search, self.target, self.reach)?;
         let words = self.target.words();
-        let counted = self.wanted.wants.counted;
+        let counted = self.inputs.wants.counted;
         let found = found
             .map_err(|why| refusal(spec, counted, with_target(why, &probe_query.path, &words)))?;
         let name = self.name_of(index);
         let condition = spec
             .condition()
-            .filter(|_| self.wanted.options.probes.len() > 1);
+            .filter(|_| self.inputs.options.probes.len() > 1);
         self.take(index, &name, condition, found);
         Ok(())
     }
@@ -280,14 +280,14 @@ impl<'a> Planner<'a> {
         };
         let (path, name) = (file.path.display().to_string(), self.name_of(index));
         for mark in &family.marks {
-            let query = self.wanted.probe_query(mark, path.clone());
+            let query = self.inputs.probe_query(mark, path.clone());
             if parsed.named(&query)?.is_none() {
                 return Ok(false);
             }
         }
         let mut all = Vec::new();
         for function in &family.functions {
-            let query = self.wanted.probe_query(&function.spec, path.clone());
+            let query = self.inputs.probe_query(&function.spec, path.clone());
             match parsed.named(&query)? {
                 None => {}
                 Some(Ok(found)) => all.push(found),

@@ -3,7 +3,7 @@
 
 use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::tracer::Wanted;
+use crate::attach::tracer::ProbeInputs;
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
 use libnsprobe::common::abi::Refusal;
@@ -86,13 +86,13 @@ impl ProbeLabel {
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
-    wanted: &Wanted<'_>,
+    inputs: &ProbeInputs<'_>,
     sinks: &Sinks,
     calls: &mut u32,
 ) -> anyhow::Result<Vec<Attached>> {
     let mut requests = Requests {
         session,
-        wanted,
+        inputs,
         programs: HashMap::new(),
         probes: Vec::with_capacity(planned.probes.len()),
         roles: Vec::with_capacity(planned.probes.len()),
@@ -129,7 +129,7 @@ pub(super) fn attach(
     // A leak is a call of one probe without that of another, and a flight ends by its trigger.
     let needs_all = matches!(sinks, Sinks::Spans(_))
         || planned.probes.iter().any(|probe| probe.is_trigger)
-        || wanted.wants.max_writes > 0;
+        || inputs.wants.max_writes > 0;
     let answers = match needs_all {
         true => session
             .attach(&probes)
@@ -198,7 +198,7 @@ fn cannot(
 /// Requests to the kernel.
 struct Requests<'f, 'r> {
     session: &'r mut Session,
-    wanted: &'r Wanted<'r>,
+    inputs: &'r ProbeInputs<'r>,
     /// Those that were uploaded.
     programs: HashMap<Rc<Code>, ProgramId>,
     probes: Vec<Probe<'f>>,
@@ -221,7 +221,7 @@ impl<'f> Requests<'f, '_> {
     ) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let ret = self.upload(probe.ret.as_ref())?;
-        let mut request = request(probe, file, self.wanted, sink).with_programs(entry, ret);
+        let mut request = request(probe, file, self.inputs, sink).with_programs(entry, ret);
         if probe.is_trigger {
             request = request.freezing();
         }
@@ -234,7 +234,7 @@ impl<'f> Requests<'f, '_> {
     fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
-        let request = common(request, self.wanted, sink);
+        let request = common(request, self.inputs, sink);
         self.sampler = Some((index, request.with_limits(Limits::default())));
         Ok(())
     }
@@ -252,7 +252,7 @@ impl<'f> Requests<'f, '_> {
             .reported_at(probe.offset.0)
             .begins(call)
             .with_programs(entry, None)
-            .with_limits(self.wanted.options.limits);
+            .with_limits(self.inputs.options.limits);
         let request = self.with_writes(request, probe.entry.as_ref());
         self.push(index, Role::Begin, request);
         Ok(())
@@ -277,7 +277,7 @@ impl<'f> Requests<'f, '_> {
             let ret = self.upload(code)?;
             // The return address is on top of the stack again.
             let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
-            let mut request = common(request, self.wanted, sink)
+            let mut request = common(request, self.inputs, sink)
                 .ends(call)
                 .with_programs(None, ret);
             if probe.is_trigger {
@@ -303,7 +303,7 @@ impl<'f> Requests<'f, '_> {
     }
 
     fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
-        self.probes.push(match self.wanted.options.force {
+        self.probes.push(match self.inputs.options.force {
             true => request.that_may_hang(),
             false => request,
         });
@@ -313,7 +313,7 @@ impl<'f> Requests<'f, '_> {
     /// The request with leave to write, when its program does.
     fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<Code>>) -> Probe<'p> {
         match code {
-            Some(code) if code.changes() => request.with_max_writes(self.wanted.wants.max_writes),
+            Some(code) if code.changes() => request.with_max_writes(self.inputs.wants.max_writes),
             _ => request,
         }
     }
@@ -341,7 +341,12 @@ impl<'f> Requests<'f, '_> {
 }
 
 /// The request for a probe, but for its programs.
-fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>, sink: Sink) -> Probe<'f> {
+fn request<'f>(
+    probe: &PlannedProbe,
+    file: &'f File,
+    inputs: &ProbeInputs<'_>,
+    sink: Sink,
+) -> Probe<'f> {
     let mut request = match probe.at_function {
         true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
         false => Probe::instruction(file, probe.offset.0),
@@ -352,28 +357,28 @@ fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>, sink: 
     if probe.at_return {
         request = request.as_call(true);
     }
-    common(request, wanted, sink).with_max_writes(wanted.wants.max_writes)
+    common(request, inputs, sink).with_max_writes(inputs.wants.max_writes)
 }
 
 /// Sets the sink, and the options that all probes of a run share.
-fn common<'f>(request: Probe<'f>, wanted: &Wanted<'_>, sink: Sink) -> Probe<'f> {
-    let mut request = request.with_sink(sink).with_limits(wanted.options.limits);
-    if wanted.wants.stack && sink != Sink::Count {
+fn common<'f>(request: Probe<'f>, inputs: &ProbeInputs<'_>, sink: Sink) -> Probe<'f> {
+    let mut request = request.with_sink(sink).with_limits(inputs.options.limits);
+    if inputs.wants.stack && sink != Sink::Count {
         request = request
             .with_stack()
-            .with_max_frames(wanted.wants.max_frames);
-        if wanted.wants.records || matches!(sink, Sink::Span(_)) {
+            .with_max_frames(inputs.wants.max_frames);
+        if inputs.wants.records || matches!(sink, Sink::Span(_)) {
             request = request.with_stack_ids();
         }
         // A span begins at once: its stack cannot come later.
         if !matches!(sink, Sink::Span(_)) {
             request = request.with_late_stacks();
-            if !wanted.options.frame_pointers {
+            if !inputs.options.frame_pointers {
                 request = request.with_copies();
             }
         }
     }
-    if wanted.wants.kernel_stack {
+    if inputs.wants.kernel_stack {
         request = request.with_kernel_stack();
     }
     request

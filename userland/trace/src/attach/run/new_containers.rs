@@ -12,7 +12,7 @@ use crate::attach::probes::Planned;
 use crate::attach::target::group::{may_join, sharing_note};
 use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
-use crate::attach::tracer::Wanted;
+use crate::attach::tracer::ProbeInputs;
 use crate::names::build_id;
 use crate::names::probed_file::FileId;
 use crate::options::{ContainerGroup, TargetSpec, TraceOptions};
@@ -53,7 +53,7 @@ const PATIENCE: Limits = Limits {
 pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a TraceOptions,
-    wanted: Wanted<'a>,
+    inputs: ProbeInputs<'a>,
     /// Their names.
     asked: Option<&'a ContainerGroup>,
     /// Those whose pid namespace a note said is shared.
@@ -91,21 +91,21 @@ pub(super) struct Found {
 impl<'a> ContainerWatcher<'a> {
     /// Looks out from now on, when the user wants that.
     pub(super) fn new(
-        wanted: &Wanted<'a>,
+        inputs: &ProbeInputs<'a>,
         target: &Target,
         planned: &Planned,
         session: &Session,
     ) -> anyhow::Result<Option<ContainerWatcher<'a>>> {
-        let options = wanted.options;
+        let options = inputs.options;
         if !options.follow {
             return Ok(None);
         }
         let mut all = ContainerWatcher {
             execs: Execs::new()?,
             options,
-            wanted: Wanted {
+            inputs: ProbeInputs {
                 limits: PATIENCE,
-                ..*wanted
+                ..*inputs
             },
             asked: match &options.who {
                 TargetSpec::Group(asked) => Some(asked),
@@ -366,7 +366,7 @@ impl<'a> ContainerWatcher<'a> {
             Some(container) => format!("container {}", container.name),
             None => format!("process {pid}, with a file system of its own"),
         };
-        let planned = Planned::in_files(&Target::Processes(vec![process]), new, &self.wanted);
+        let planned = Planned::in_files(&Target::Processes(vec![process]), new, &self.inputs);
         match planned {
             Ok(planned) if planned.keys != self.keys => {
                 self.options.note(&format!(

@@ -91,15 +91,19 @@ fn a_child_that_dies_costs_the_names_of_its_process() {
     }
 }
 
+/// Another process, and where its map lies.
+fn sleeper() -> (std::process::Child, PathBuf) {
+    let mut sleep = std::process::Command::new("sleep");
+    let child = sleep.arg("60").spawn().expect("there is sleep");
+    let path = tmp(format!("perf-{}.map", child.id()));
+    (child, path)
+}
+
 /// The code of a process that has ended keeps its names, and they are not looked up again.
 #[test]
 fn what_was_read_of_a_process_outlives_it() {
-    let mut sleeps = std::process::Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .expect("there is sleep");
+    let (mut sleeps, path) = sleeper();
     let pid = sleeps.id();
-    let path = tmp(format!("perf-{pid}.map"));
     fs::write(&path, "1000 10 first\n").expect("/tmp is writable");
     let moment = |time_ns| Moment { pid, time_ns };
     let mut jit = Jit::new(children());
@@ -127,12 +131,8 @@ fn code_of_no_known_moment_is_named_as_of_the_last_look() {
         let function = named.functions.first();
         function.map(|function| function.function.clone())
     };
-    let mut sleeps = std::process::Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .expect("there is sleep");
+    let (mut sleeps, path) = sleeper();
     let pid = sleeps.id();
-    let path = tmp(format!("perf-{pid}.map"));
     fs::write(&path, "1000 10 first\n2000 10 other\n").expect("/tmp is writable");
     let mut jit = Jit::new(children());
     jit.look_at(pid);

@@ -4,8 +4,8 @@
 use super::convert::code_name;
 use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
-use crate::names::named::{generated_address, Named};
-use libnsprobe::common::record::Frame;
+use crate::names::named::{bare_address, Named};
+use libnsprobe::common::record::{Frame, Unmapped};
 use nsprobe_capsule::model::GeneratedName;
 use nsprobe_capsule::{Generated, GeneratedPlace};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl<'a> GeneratedNames<'a> {
         frame: &Frame,
         moment: Moment,
     ) -> Option<(GeneratedPlace, Option<&'a GeneratedName>)> {
-        let (address, exact) = generated_address(frame)?;
+        let (address, exact) = bare_address(frame, Unmapped::Anonymous)?;
         let place = GeneratedPlace {
             pid: moment.pid,
             address,

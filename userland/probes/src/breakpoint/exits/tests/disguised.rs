@@ -170,7 +170,7 @@ fn undescribed_code_must_say_how_it_is_left() {
     let call: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     let clear: &[(&str, &[&[u8]], u64)] = &[
         ("call", &[SUB, call, ADD, RET], 0x200d),
-        // je over a hlt, and over a jump or a mov that never runs
+        // je over a hlt and a dead jump, or a dead mov
         (
             "a trap and a jump",
             &[SUB, &[0x74, 3], &[0xf4], &[0xeb, 0], ADD, RET],
