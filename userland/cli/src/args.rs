@@ -17,7 +17,7 @@ mod value;
 
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
-    LeakPlan, ListPlan, PicturePlan, Plan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
+    LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
     ScriptPlan, Shown, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
     VerifyPlan,
 };
@@ -202,6 +202,47 @@ struct CompletionsArguments {
 struct ManArguments {
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// Trace.
+    Trace(TracePlan),
+    /// Record into a capsule.
+    Record(RecordPlan),
+    /// Print what a capsule has.
+    Script(ScriptPlan),
+    /// Count what a capsule has.
+    Report(ReportPlan),
+    /// Tell what a capsule is.
+    Info(InfoPlan),
+    /// Write what a capsule has in a format of others.
+    Export(ExportPlan),
+    /// Name places in files.
+    Symbolize(SymbolizePlan),
+    /// Count.
+    Aggregate(AggregatePlan),
+    /// Show what is allocated.
+    Leak(LeakPlan),
+    /// List functions.
+    List(ListPlan),
+    /// See where probes are armed.
+    Verify(VerifyPlan),
+    /// List containers.
+    Containers(ContainersPlan),
+    /// List tasks.
+    Ps(PsPlan),
+    /// Show the tree of pid namespaces.
+    Tree(TreePlan),
+    /// Show who takes the CPUs.
+    Top(TopPlan),
+    /// Show the module's state.
+    Status(StatusPlan),
+    /// Print completions for this shell.
+    Completions(clap_complete::Shell),
+    /// Write man pages into this directory.
+    Man(PathBuf),
 }
 
 /// The plan of this process's command line; an exit code when there is none to

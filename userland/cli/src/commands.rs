@@ -9,19 +9,54 @@
 //! | `list`, `symbolize` | files |
 //! | `ps`, `tree`, `top`, `containers`, `status` | this machine |
 
-pub(crate) mod aggregate;
-pub(crate) mod containers;
-pub(crate) mod export;
-pub(crate) mod info;
-pub(crate) mod leak;
-pub(crate) mod list;
-pub(crate) mod ps;
-pub(crate) mod record;
-pub(crate) mod report;
-pub(crate) mod script;
-pub(crate) mod status;
-pub(crate) mod symbolize;
-pub(crate) mod top;
-pub(crate) mod trace;
-pub(crate) mod tree;
-pub(crate) mod verify;
+mod aggregate;
+mod containers;
+mod export;
+mod info;
+mod leak;
+mod list;
+mod ps;
+mod record;
+mod report;
+mod script;
+mod status;
+mod symbolize;
+mod top;
+mod trace;
+mod tree;
+mod verify;
+
+use crate::args::{print_completions, write_man_pages, Plan};
+use anyhow::Context;
+use std::process::ExitCode;
+
+/// Does what a plan says.
+pub(crate) fn run(plan: Plan) -> anyhow::Result<ExitCode> {
+    match plan {
+        Plan::Trace(plan) => trace::run(&plan),
+        Plan::Aggregate(plan) => aggregate::run(&plan),
+        Plan::Leak(plan) => leak::run(&plan),
+        Plan::Record(plan) => record::run(&plan),
+        Plan::Script(plan) => script::run(&plan),
+        Plan::Report(plan) => report::run(&plan),
+        Plan::Info(plan) => info::run(&plan),
+        Plan::Export(plan) => export::run(&plan),
+        Plan::Symbolize(plan) => symbolize::run(&plan),
+        Plan::List(plan) => list::run(&plan),
+        Plan::Verify(plan) => verify::run(&plan),
+        Plan::Containers(plan) => containers::run(&plan),
+        Plan::Ps(plan) => ps::run(&plan),
+        Plan::Tree(plan) => tree::run(&plan),
+        Plan::Top(plan) => top::run(&plan),
+        Plan::Status(plan) => status::run(&plan),
+        Plan::Completions(shell) => {
+            print_completions(shell)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Plan::Man(directory) => {
+            let written = write_man_pages(&directory);
+            written.with_context(|| format!("cannot write into {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

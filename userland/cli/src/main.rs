@@ -17,12 +17,6 @@ mod args;
 mod commands;
 mod output;
 
-use anyhow::Context;
-use args::Plan;
-use commands::{
-    aggregate, containers, export, info, leak, list, ps, record, report, script, status, symbolize,
-    top, trace, tree, verify,
-};
 use nsprobe_text::escaped;
 use nsprobe_trace::spec::SpecError;
 use std::io::ErrorKind;
@@ -32,7 +26,7 @@ fn main() -> ExitCode {
     let ended = match nsprobe_trace::run_as_helper() {
         Some(ended) => ended,
         None => match args::plan() {
-            Ok(plan) => run(plan),
+            Ok(plan) => commands::run(plan),
             Err(code) => return code,
         },
     };
@@ -52,36 +46,6 @@ fn main() -> ExitCode {
             // Names in errors come from containers.
             eprintln!("nsprobe: {}", escaped(&sentence(&error)));
             ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(plan: Plan) -> anyhow::Result<ExitCode> {
-    match plan {
-        Plan::Trace(plan) => trace::run(&plan),
-        Plan::Aggregate(plan) => aggregate::run(&plan),
-        Plan::Leak(plan) => leak::run(&plan),
-        Plan::Record(plan) => record::run(&plan),
-        Plan::Script(plan) => script::run(&plan),
-        Plan::Report(plan) => report::run(&plan),
-        Plan::Info(plan) => info::run(&plan),
-        Plan::Export(plan) => export::run(&plan),
-        Plan::Symbolize(plan) => symbolize::run(&plan),
-        Plan::List(plan) => list::run(&plan),
-        Plan::Verify(plan) => verify::run(&plan),
-        Plan::Containers(plan) => containers::run(&plan),
-        Plan::Ps(plan) => ps::run(&plan),
-        Plan::Tree(plan) => tree::run(&plan),
-        Plan::Top(plan) => top::run(&plan),
-        Plan::Status(plan) => status::run(&plan),
-        Plan::Completions(shell) => {
-            args::print_completions(shell)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Plan::Man(directory) => {
-            let written = args::write_man_pages(&directory);
-            written.with_context(|| format!("cannot write into {}", directory.display()))?;
-            Ok(ExitCode::SUCCESS)
         }
     }
 }

@@ -17,47 +17,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What is to be done.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    /// Trace.
-    Trace(TracePlan),
-    /// Record into a capsule.
-    Record(RecordPlan),
-    /// Print what a capsule has.
-    Script(ScriptPlan),
-    /// Count what a capsule has.
-    Report(ReportPlan),
-    /// Tell what a capsule is.
-    Info(InfoPlan),
-    /// Write what a capsule has in a format of others.
-    Export(ExportPlan),
-    /// Name places in files.
-    Symbolize(SymbolizePlan),
-    /// Count.
-    Aggregate(AggregatePlan),
-    /// Show what is allocated.
-    Leak(LeakPlan),
-    /// List functions.
-    List(ListPlan),
-    /// See where probes are armed.
-    Verify(VerifyPlan),
-    /// List containers.
-    Containers(ContainersPlan),
-    /// List tasks.
-    Ps(PsPlan),
-    /// Show the tree of pid namespaces.
-    Tree(TreePlan),
-    /// Show who takes the CPUs.
-    Top(TopPlan),
-    /// Show the module's state.
-    Status(StatusPlan),
-    /// Print completions for this shell.
-    Completions(clap_complete::Shell),
-    /// Write man pages into this directory.
-    Man(PathBuf),
-}
-
 /// How much goes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {

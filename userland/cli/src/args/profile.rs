@@ -3,9 +3,9 @@
 
 use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan};
+use super::plan::{Aggregate, AggregatePlan, RecordPlan, Shown, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
-use super::raw;
+use super::{raw, Plan};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
 use libnsprobe::SetupOptions;
