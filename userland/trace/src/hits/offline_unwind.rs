@@ -3,7 +3,7 @@
 //! from the raw copy of registers, mappings and memory that precedes such a hit.
 
 use crate::hits::lookup::Rest;
-use crate::names::Names;
+use crate::names::{FileRows, Names};
 use libnsprobe::common::abi::{FRAMES_MAX, STACK_COPY_WORDS_MAX};
 use libnsprobe::common::record::{
     CodeMapping, Frame, Hit, Method, StackCopy, StackEnd, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT,
@@ -11,9 +11,7 @@ use libnsprobe::common::record::{
 };
 use libnsprobe::common::unwind::{At, Memory, Registers, Stop};
 use libnsprobe::Session;
-use nsprobe_unwind::UnwindTable;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 /// Most copies that wait for their hits; each has at most 20 KB.
 const COPIES_MAX: usize = 4096;
@@ -31,16 +29,6 @@ pub(crate) struct StackContinuations {
     /// Finished walks, for a caller that repeats its query while it waits for their names.
     followed: HashMap<(u32, u32, u64), (Vec<Frame>, StackEnd)>,
     finished: u64,
-}
-
-/// The unwind rows of a file.
-#[derive(Clone, Debug)]
-enum Rows {
-    Table(Rc<UnwindTable>),
-    /// The file has no rows.
-    None,
-    /// The file cannot be had.
-    Unavailable,
 }
 
 #[derive(Debug)]
@@ -103,47 +91,42 @@ impl Copied {
     }
 }
 
-impl Rows {
-    fn of(told: crate::names::FileRows) -> Rows {
-        match told {
-            Some(Ok(table)) => Rows::Table(table),
-            Some(Err(())) => Rows::None,
-            None => Rows::Unavailable,
-        }
-    }
-
-    /// Steps from a place in the file to its caller, as the module does; returns how.
-    fn step(&self, offset: u64, at: &mut Registers, copied: &Copied) -> Result<Method, StackEnd> {
-        let rule = match self {
-            Rows::Table(table) => table.table().find(offset).copied(),
-            Rows::None | Rows::Unavailable => None,
-        };
-        let stepped = match &rule {
-            Some(rule) => rule.step(at, copied),
-            None => Err(Stop::Unknown),
-        };
-        match stepped {
-            Ok(_) if at.at == At::Interrupted => Ok(Method::Signal),
-            Ok(_) => Ok(Method::Row),
-            Err(Stop::Unknown) => {
-                // No guess if a file describes its code, or cannot be read.
-                let leads = match rule {
-                    Some(rule) => rule.leads_by_frame_pointer(),
-                    None => matches!(self, Rows::None),
-                };
-                if !leads {
-                    return Err(match self {
-                        Rows::Unavailable => StackEnd::RowsNotReady,
-                        Rows::Table(_) | Rows::None => StackEnd::NoRow,
-                    });
-                }
-                by_frame_pointer(at, copied).map(|()| Method::FramePointer)
+/// Steps from a place in the file to its caller, as the module does; returns how.
+fn step(
+    rows: &FileRows,
+    offset: u64,
+    at: &mut Registers,
+    copied: &Copied,
+) -> Result<Method, StackEnd> {
+    let rule = match rows {
+        FileRows::Table(table) => table.table().find(offset).copied(),
+        FileRows::None | FileRows::Unavailable => None,
+    };
+    let stepped = match &rule {
+        Some(rule) => rule.step(at, copied),
+        None => Err(Stop::Unknown),
+    };
+    match stepped {
+        Ok(_) if at.at == At::Interrupted => Ok(Method::Signal),
+        Ok(_) => Ok(Method::Row),
+        Err(Stop::Unknown) => {
+            // No guess if a file describes its code, or cannot be read.
+            let leads = match rule {
+                Some(rule) => rule.leads_by_frame_pointer(),
+                None => matches!(rows, FileRows::None),
+            };
+            if !leads {
+                return Err(match rows {
+                    FileRows::Unavailable => StackEnd::RowsNotReady,
+                    FileRows::Table(_) | FileRows::None => StackEnd::NoRow,
+                });
             }
-            Err(Stop::Outermost) => Err(StackEnd::Outermost),
-            Err(Stop::Fault) => Err(copied.missing()),
-            Err(Stop::Unsupported) => Err(StackEnd::Unsupported),
-            Err(Stop::NotAbove) => Err(StackEnd::BadRow),
+            by_frame_pointer(at, copied).map(|()| Method::FramePointer)
         }
+        Err(Stop::Outermost) => Err(StackEnd::Outermost),
+        Err(Stop::Fault) => Err(copied.missing()),
+        Err(Stop::Unsupported) => Err(StackEnd::Unsupported),
+        Err(Stop::NotAbove) => Err(StackEnd::BadRow),
     }
 }
 
@@ -184,7 +167,7 @@ impl StackContinuations {
             return Rest::Unknown;
         };
         let mut frames = Vec::new();
-        let mut rows = |object| names.table(session, object).map(Rows::of);
+        let mut rows = |object| names.table(session, object);
         let end = follow(copied, &mut rows, &mut |frame| {
             frames.push(frame);
             frames.len() + count < FRAMES_MAX as usize
@@ -206,7 +189,7 @@ impl StackContinuations {
 /// that has the next rows, which `rows` reports, is still being read.
 fn follow(
     copied: &Copied,
-    rows: &mut dyn FnMut(u32) -> Option<Rows>,
+    rows: &mut dyn FnMut(u32) -> Option<FileRows>,
     push: &mut dyn FnMut(Frame) -> bool,
 ) -> Option<StackEnd> {
     let mut at = copied.registers();
@@ -217,11 +200,11 @@ fn follow(
         };
         let rows = match mapping.object {
             // Generated code: no file has its unwind rows.
-            0 => Rows::None,
+            0 => FileRows::None,
             object => rows(object)?,
         };
         let offset = inside.wrapping_add(mapping.delta);
-        let method = match rows.step(offset, &mut at, copied) {
+        let method = match step(&rows, offset, &mut at, copied) {
             Ok(method) => method,
             Err(end) => break end,
         };
@@ -315,7 +298,7 @@ mod tests {
         let mut frames = Vec::new();
         let mut rows = |object| {
             assert_eq!(object, FILE.object);
-            Some(Rows::None)
+            Some(FileRows::None)
         };
         let end = follow(copied, &mut rows, &mut |frame| {
             frames.push(frame);

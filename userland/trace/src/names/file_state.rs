@@ -5,12 +5,18 @@ use crate::names::named::Placed;
 use crate::names::origin::PinnedObject;
 use nsprobe_unwind::UnwindTable;
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The unwind rows of a file; an error when it has none, and none when it cannot be had.
-pub(crate) type FileRows = Option<Result<Rc<UnwindTable>, ()>>;
+/// The unwind rows of a file.
+#[derive(Clone, Debug)]
+pub(crate) enum FileRows {
+    Table(Arc<UnwindTable>),
+    /// The file has no rows.
+    None,
+    /// The file cannot be had.
+    Unavailable,
+}
 
 /// A file, as far as it is known here.
 #[derive(Debug)]

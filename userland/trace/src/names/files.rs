@@ -8,6 +8,7 @@
 use super::jobs::{NameContext, Shared};
 use super::line::Line;
 use crate::names::build_id::{build_id, hex};
+use crate::names::file_state::FileRows;
 use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::{self, FileSource, FoundFile, Origin};
@@ -15,7 +16,6 @@ use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
 use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source};
-use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Answer, Error, Query, SandboxedBinary, Worker};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -127,15 +127,14 @@ impl Files {
         Some(known.names(&context.search, &self.shared, places))
     }
 
-    /// The unwind rows of an object; the outer none when its file is not open. An error when it
-    /// has none, and none when its file cannot be had.
-    pub(super) fn table(&mut self, id: u32) -> Option<Option<Result<UnwindTable, ()>>> {
+    /// The unwind rows of an object; none when its file is not open.
+    pub(super) fn table(&mut self, id: u32) -> Option<FileRows> {
         let known = self.known.get_mut(&id)?;
         known.used = Instant::now();
         let opened = match &mut known.file {
             State::Open(opened) => opened,
             State::Closed(_) => return None,
-            State::Unusable(_) => return Some(None),
+            State::Unusable(_) => return Some(FileRows::Unavailable),
         };
         let context = self.context.as_ref()?;
         let cache = context.rows.as_ref().and_then(LoadQueue::cache);
@@ -145,9 +144,9 @@ impl Files {
             rows = opened.found.object.rows(cache, true);
         }
         Some(match rows {
-            Ok(rows) => rows.map(|(table, _)| Ok(table)),
-            Err(Error::Refused(_)) => Some(Err(())),
-            Err(_) => None,
+            Ok(Some((table, _))) => FileRows::Table(Arc::new(table)),
+            Err(Error::Refused(_)) => FileRows::None,
+            Ok(None) | Err(_) => FileRows::Unavailable,
         })
     }
 

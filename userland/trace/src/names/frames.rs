@@ -196,23 +196,24 @@ impl Names {
         waited_for
     }
 
-    /// The unwind rows of an object; the outer none while they are not there.
+    /// The unwind rows of an object; none while they are not there.
     pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<FileRows> {
         self.take_answers();
         self.open(session, id);
         let Some(file) = self.files.get_mut(&id) else {
-            return Some(None);
+            return Some(FileRows::Unavailable);
         };
         if let Some(table) = &file.table {
             return Some(table.clone());
         }
         if let Stage::Unusable(_) = file.state {
-            return Some(None);
+            return Some(FileRows::Unavailable);
         }
         if !std::mem::replace(&mut file.asked_table, true) {
             self.send(id, Job::Table { id });
         }
-        self.is_enough(&BTreeSet::from([id])).then_some(None)
+        let is_enough = self.is_enough(&BTreeSet::from([id]));
+        is_enough.then_some(FileRows::Unavailable)
     }
 
     /// Waits a little for what was asked for.
@@ -404,10 +405,10 @@ impl Names {
                     self.names.insert((id, offset, method), Rc::new(named));
                 }
             }
-            Answer::Table { id: _, table } => {
+            Answer::Table { id: _, rows } => {
                 file.is_late = false;
                 file.waits = None;
-                file.table = Some(table.map(|table| table.map(Rc::new)));
+                file.table = Some(rows);
             }
             Answer::Closed { id: _ } => {
                 let state = std::mem::replace(&mut file.state, Stage::Opening);

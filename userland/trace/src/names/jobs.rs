@@ -2,12 +2,12 @@
 //! Requests to the threads that look up names, and their answers.
 
 use super::line::Line;
+use crate::names::file_state::FileRows;
 use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::PinnedObject;
 use crate::names::search::{Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
-use nsprobe_unwind::UnwindTable;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
@@ -80,11 +80,8 @@ pub(super) enum Answer {
         id: u32,
         named: Vec<((u64, u8), Named)>,
     },
-    /// To [`Job::Table`]: an error when there are no rows, none when the file cannot be had.
-    Table {
-        id: u32,
-        table: Option<Result<UnwindTable, ()>>,
-    },
+    /// To [`Job::Table`].
+    Table { id: u32, rows: FileRows },
     /// To anything, or by itself: the file is closed, as it was of no use for long.
     Closed { id: u32 },
 }

@@ -282,7 +282,7 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
             None => Answer::Closed { id },
         },
         Job::Table { id } => match files.table(id) {
-            Some(table) => Answer::Table { id, table },
+            Some(rows) => Answer::Table { id, rows },
             None => Answer::Closed { id },
         },
         Job::GiveRows { id, claimed } => {
