@@ -24,9 +24,9 @@ export KVER CACHE MIRROR ACCEL PREFIX DESTDIR
 
 RUN := build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 
-# SDK, image and userland do not need each other: made side by side.
-MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland programs payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
+# Module, image and userland do not need each other: made side by side.
+MAKEFLAGS += --jobs=4 --no-print-directory
+.PHONY: help sdk image kmod trouble userland programs tracer payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -52,6 +52,10 @@ userland: ## The program nsprobe, as make install takes it
 # All programs that tests run, on the host and in the guest.
 programs:
 	@scripts/cargo.sh build --workspace
+
+# What the demo runs: neither the tests nor their victims.
+tracer:
+	@scripts/cargo.sh build -p nsprobe -p nsprobe-qemu-run
 
 payload: kmod trouble programs
 	@scripts/payload.sh >/dev/null
@@ -79,7 +83,7 @@ debug-kernel: ## The kernels that look for bugs, for parts 7 and 8 of test-full 
 mutants: payload image ## Whether the tests see a module that is broken in one place (ID=…)
 	@scripts/mutants.sh $(ID)
 
-demo: payload image ## Traces a real program in a real container, in the guest
+demo: kmod image tracer ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
 
 bench: measured ## What nsprobe and its peers cost (UPDATE=1 writes the tables in bench/)

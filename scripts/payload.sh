@@ -3,9 +3,10 @@
 # Collects what the guest sees as /payload. It builds nothing but the victims:
 # what is not built yet is left out.
 #
-# Inputs:  build/kmod/nsprobe.ko and kver; build/trouble/trouble.ko; nsprobe,
-#          nsprobe-guest-test and nsprobe-victim-panics as the tests have them, or those of
-#          PROFILE=release; qemu-test/{init,demo,victims}.
+# Inputs:  names of the victims that are needed, all by default; build/kmod/nsprobe.ko and
+#          kver; build/trouble/trouble.ko; nsprobe, nsprobe-guest-test and
+#          nsprobe-victim-panics as the tests have them, or those of PROFILE=release;
+#          qemu-test/{init,demo,victims}.
 # Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,5 +36,5 @@ collect "$programs/nsprobe-victim-panics" victims/panics
 collect qemu-test/init init
 collect qemu-test/demo demo
 
-"$PROJECT/scripts/victims.sh" "$payload/victims"
+"$PROJECT/scripts/victims.sh" "$payload/victims" "$@"
 echo "$payload"

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Compiles the guest's victims with the guest's own compilers and C library.
 #
-# Inputs:  FOLDER; qemu-test/victims/*.c, *.cc and *.go. In C and C++ a line "flags: …" in a
-#          file's first comment is given to the compiler after the defaults, and a line
-#          "musl: …" in the same way, for that C library as well.
+# Inputs:  FOLDER, and names of victims, all by default; qemu-test/victims/*.c, *.cc and *.go.
+#          In C and C++ a line "flags: …" in a file's first comment is given to the compiler
+#          after the defaults, and a line "musl: …" in the same way, for that C library as well.
 # Outputs: FOLDER/NAME for each source, FOLDER/NAME_musl and that library. Only what is
 #          older than its source, or than a header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$1
+shift
+only=" $* "
 sources=$PROJECT/qemu-test/victims
 cache=$CACHE/go-build
 MUSL=/lib/ld-musl-x86_64.so.1
@@ -24,6 +26,7 @@ commands() {
     for file in "$sources"/*.c "$sources"/*.cc "$sources"/*.go; do
         name=$(basename "$file")
         program=$folder/${name%.*}
+        case $only in "  " | *" ${name%.*} "*) ;; *) continue ;; esac
         # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
         [ "$program" -nt "$file" ] && [ "$program" -nt "$PROJECT/include/nsprobe.h" ] &&
             [ -z "$(find "$sources" -name '*.h' -newer "$program")" ] && continue

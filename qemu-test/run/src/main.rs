@@ -121,7 +121,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<u8> {
-    let guest = prepare(&cli.options)?;
+    let victims: &[&OsStr] = match &cli.verb {
+        Verb::Demo => &["decoy".as_ref()],
+        _ => &[],
+    };
+    let guest = prepare(&cli.options, victims)?;
     // Its files are those of the build, as long as that does not change them.
     let kept = guest.payload.clone();
     let status = match &cli.verb {
@@ -137,7 +141,8 @@ fn run(cli: &Cli) -> Result<u8> {
     status
 }
 
-fn prepare(options: &Options) -> Result<Guest> {
+/// Of the victims these, or all.
+fn prepare(options: &Options, victims: &[&OsStr]) -> Result<Guest> {
     let project = project()?;
     let script = |name: &str, arguments: &[&OsStr]| output(&project.join(name), arguments);
     let image = match &options.guest {
@@ -146,7 +151,7 @@ fn prepare(options: &Options) -> Result<Guest> {
     };
     let payload = match &options.payload {
         Some(folder) => folder.clone(),
-        None => script("scripts/payload.sh", &[])?.into(),
+        None => script("scripts/payload.sh", victims)?.into(),
     };
     if !payload.join("init").exists() {
         bail!(
