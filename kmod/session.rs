@@ -11,6 +11,7 @@ pub(crate) mod reader;
 use crate::{
     common::{
         abi::{
+            Counters as CounterValues,
             Probe as ProbeRequest,
             Refusal,
             PROGRAMS_MAX,
@@ -45,7 +46,6 @@ use crate::{
     },
     totals::Tally, //
 };
-use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
     cpu::nr_cpu_ids,
     fs::File,
@@ -349,23 +349,25 @@ impl Session {
         seq_print!(out, "unwind-bytes:\t{}\n", self.context.objects.row_bytes());
         seq_print!(out, "probes:\t{}\n", probes.attached_count());
         for known in probes.attached() {
-            let counts = known.counters.total();
+            let mut counters = CounterValues::default();
+            known.counters.add_all(&mut counters);
             seq_print!(
                 out,
-                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {} aggregated {} turned-away {} processes-failed {}\n",
+                "probe:\t{} dev {} ino {} offset 0x{:x} hits {}",
                 known.id,
                 known.file.dev,
                 known.file.ino,
                 known.offset,
-                counts.hits,
-                counts.recorded,
-                counts.filtered,
-                counts.rejected,
-                counts.lost_full,
-                counts.stacks_cut,
-                counts.aggregated,
-                counts.turned_away,
-                known.counters.failed_in.load(Relaxed)
+                counters.hits
+            );
+            for (name, count) in counters.outcomes() {
+                seq_print!(out, " {} {}", name, count);
+            }
+            seq_print!(
+                out,
+                " stacks_cut {} processes_failed {}\n",
+                counters.stacks_cut,
+                counters.processes_failed
             );
         }
     }

@@ -63,7 +63,7 @@ fn the_reference_is_what_the_sources_say() {
 /// What hits end as, wherever it is written.
 #[test]
 fn the_conservation_law_is_one() {
-    let ends = nsprobe_common::abi::Counters::default().ends();
+    let ends = nsprobe_common::abi::Counters::default().outcomes();
     let law = format!("`hits = {}`", ends.map(|(name, _)| name).join(" + "));
     for path in ["docs/abi.md", "ARCHITECTURE.md", "kmod/probe/handler.rs"] {
         let text = fs::read_to_string(project().join(path)).unwrap();

@@ -20,7 +20,6 @@ use crate::{
     },
     sys::memory, //
 };
-use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
     prelude::*,
     uaccess::UserPtr, //
@@ -97,35 +96,17 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
     }
     let cpu = (counters.cpu != abi::CPU_ALL).then_some(counters.cpu);
     let of_probe = session.counters(counters.probe)?;
-    let counts = match cpu {
-        None => of_probe.total(),
-        Some(cpu) => of_probe.on_cpu(cpu).ok_or(ENOENT)?,
+    *counters = Counters {
+        size: counters.size,
+        flags: 0,
+        probe: counters.probe,
+        cpu: counters.cpu,
+        ..Counters::default()
     };
-    counters.hits = counts.hits;
-    counters.recorded = counts.recorded;
-    counters.filtered = counts.filtered;
-    counters.lost_full = counts.lost_full;
-    counters.rejected = counts.rejected;
-    counters.undecided = counts.undecided;
-    counters.stacks_cut = counts.stacks_cut;
-    counters.aggregated = counts.aggregated;
-    counters.turned_away = counts.turned_away;
-    counters.written = counts.written;
-    counters.write_failed = counts.write_failed;
-    counters.write_withheld = counts.write_withheld;
-    counters.skipped = counts.skipped;
-    counters.limited = counts.limited;
-    counters.off = counts.off;
-    counters.too_deep = counts.too_deep;
-    counters.frozen = counts.frozen;
-    counters.missed = counts.missed;
-    counters.in_kernel = counts.in_kernel;
-    counters.idle = counts.idle;
-    counters.kernel_threads = counts.kernel_threads;
-    counters.by_clock = counts.by_clock;
-    if cpu.is_none() {
-        counters.processes_failed = of_probe.failed_in.load(Relaxed).into();
-        counters.evicted = of_probe.evicted.load(Relaxed);
+    match cpu {
+        None => of_probe.add_all(counters),
+        Some(cpu) if of_probe.add_of_cpu(cpu, counters) => {}
+        Some(_) => return Err(ENOENT),
     }
     request.write_back()
 }

@@ -7,7 +7,7 @@ use crate::{
         record::{body_of, OffRecord, KIND_OFF}, //
     },
     probe::{
-        counters::{End, Here},
+        counters::{Here, Outcome},
         hit::Hit,
         limits::{Limits, Skip},
         Probe, //
@@ -49,7 +49,7 @@ impl Probe {
     /// Applies the limits; `Some(end)` skips this hit. A return passes if its entry was delivered,
     /// as the limits were applied to that.
     #[inline(never)]
-    pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<End> {
+    pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<Outcome> {
         let began =
             hit.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
         if began {
@@ -60,17 +60,17 @@ impl Probe {
             None => 1,
         };
         match limits.skip(number, hit.now_ns)? {
-            Skip::Skipped => Some(End::Skipped),
-            Skip::Limited => Some(End::Limited),
+            Skip::Skipped => Some(Outcome::Skipped),
+            Skip::Limited => Some(Outcome::Limited),
         }
     }
 
     /// Counts a hit that is not delivered. An entry of a return-only probe was not counted as a hit
     /// before.
-    pub(super) fn turn_away(&self, here: &Here<'_>, end: End) {
+    pub(super) fn turn_away(&self, here: &Here<'_>, outcome: Outcome) {
         if self.flags & PROBE_RETURN_ONLY != 0 {
             here.begin();
         }
-        here.end(end);
+        here.count(outcome);
     }
 }

@@ -1,95 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A probe's hits by outcome, on each CPU.
 
-use crate::sys::memory;
+use crate::{
+    common::abi,
+    sys::memory, //
+};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 
-macro_rules! counters {
-    ($($name:ident,)*) => {
+macro_rules! on_cpu {
+    (
+        outcomes { $($outcome:ident: $item:ident,)* }
+        others { $($other:ident,)* }
+    ) => {
         /// The counters of one probe on one CPU, in whole cache lines, so that CPUs share none.
         #[repr(align(64))]
         #[derive(Default)]
         struct OnCpu {
-            $($name: AtomicU64,)*
+            hits: AtomicU64,
+            $($outcome: AtomicU64,)*
+            $($other: AtomicU64,)*
+            eligible: AtomicU64,
+            passed: AtomicU64,
         }
 
-        /// The values of a probe's counters.
-        #[derive(Clone, Copy, Default)]
-        pub(crate) struct Counts {
-            $(pub(crate) $name: u64,)*
+        /// The outcome of a hit; each hit has exactly one.
+        #[derive(Clone, Copy)]
+        pub(crate) enum Outcome {
+            $($item,)*
         }
 
         impl OnCpu {
-            /// Loads the outcomes before the hits: a hit in between makes the sum too small for a
-            /// moment, never too large.
-            fn load(&self) -> Counts {
-                $(let $name = self.$name.load(Relaxed);)*
-                Counts { $($name,)* }
+            fn of(&self, outcome: Outcome) -> &AtomicU64 {
+                match outcome {
+                    $(Outcome::$item => &self.$outcome,)*
+                }
             }
-        }
 
-        impl Counts {
-            fn plus(self, other: Self) -> Self {
-                Counts { $($name: self.$name.wrapping_add(other.$name),)* }
+            /// Adds the counters to `sum`. Loads the outcomes before the hits: a hit in between
+            /// makes the sum of outcomes too small for a moment, never too large.
+            fn add_to(&self, sum: &mut abi::Counters) {
+                $(sum.$outcome = sum.$outcome.wrapping_add(self.$outcome.load(Relaxed));)*
+                $(sum.$other = sum.$other.wrapping_add(self.$other.load(Relaxed));)*
+                sum.hits = sum.hits.wrapping_add(self.hits.load(Relaxed));
             }
         }
     };
 }
-
-counters! {
-    recorded,
-    aggregated,
-    filtered,
-    rejected,
-    undecided,
-    lost_full,
-    turned_away,
-    stacks_cut,
-    written,
-    write_failed,
-    write_withheld,
-    skipped,
-    limited,
-    off,
-    too_deep,
-    frozen,
-    missed,
-    in_kernel,
-    idle,
-    kernel_threads,
-    by_clock,
-    eligible,
-    passed,
-    hits,
-}
-
-/// The outcome of a hit; each hit has exactly one.
-#[derive(Clone, Copy)]
-pub(crate) enum End {
-    /// Its record is in the ring.
-    Recorded,
-    /// Counted, in a table, or as the beginning of a span.
-    Aggregated,
-    /// The filter excludes its task.
-    Filtered,
-    /// The program's condition did not hold.
-    Rejected,
-    /// The ring had no room.
-    LostFull,
-    /// The table had no row left.
-    TurnedAway,
-    /// Skipped by `every`.
-    Skipped,
-    /// Over the rate limit.
-    Limited,
-    /// The probe was turned off.
-    Off,
-    /// The rings are frozen.
-    Frozen,
-    /// A sample of a task that cannot be read.
-    Missed,
-}
+crate::probe_counters!(on_cpu);
 
 /// The counters of one probe.
 pub(crate) struct Counters {
@@ -110,16 +68,19 @@ impl Counters {
         })
     }
 
-    /// The values on one CPU, or `None` if there is no such CPU.
-    pub(crate) fn on_cpu(&self, cpu: u32) -> Option<Counts> {
-        self.on.get(cpu as usize).map(OnCpu::load)
+    /// Adds the counters of one CPU to `sum`; false if there is no such CPU.
+    pub(crate) fn add_of_cpu(&self, cpu: u32, sum: &mut abi::Counters) -> bool {
+        let on = self.on.get(cpu as usize);
+        on.map(|on| on.add_to(sum)).is_some()
     }
 
-    /// The sums over all CPUs.
-    pub(crate) fn total(&self) -> Counts {
-        self.on
-            .iter()
-            .fold(Counts::default(), |sum, on| sum.plus(on.load()))
+    /// Adds the counters of all CPUs, and those that no CPU has, to `sum`.
+    pub(crate) fn add_all(&self, sum: &mut abi::Counters) {
+        for on in &self.on {
+            on.add_to(sum);
+        }
+        sum.processes_failed = self.failed_in.load(Relaxed).into();
+        sum.evicted = self.evicted.load(Relaxed);
     }
 
     /// The counters of a CPU.
@@ -144,21 +105,8 @@ impl Here<'_> {
     }
 
     /// Counts the outcome of a hit.
-    pub(crate) fn end(&self, end: End) {
-        let counter = match end {
-            End::Recorded => &self.on.recorded,
-            End::Aggregated => &self.on.aggregated,
-            End::Filtered => &self.on.filtered,
-            End::Rejected => &self.on.rejected,
-            End::LostFull => &self.on.lost_full,
-            End::TurnedAway => &self.on.turned_away,
-            End::Skipped => &self.on.skipped,
-            End::Limited => &self.on.limited,
-            End::Off => &self.on.off,
-            End::Frozen => &self.on.frozen,
-            End::Missed => &self.on.missed,
-        };
-        counter.fetch_add(1, Relaxed);
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.on.of(outcome).fetch_add(1, Relaxed);
     }
 
     /// Counts a hit that may be delivered; returns their number including it.

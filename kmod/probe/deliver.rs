@@ -13,7 +13,7 @@ use crate::{
         }, //
     },
     probe::{
-        counters::End,
+        counters::Outcome,
         hit::{Hit, Origin},
         Probe,
         Sink, //
@@ -42,22 +42,22 @@ impl Probe {
             Some(limits) => self.skipped(limits, hit),
             None => None,
         };
-        if let Some(end) = skipped {
-            hit.here.end(end);
+        if let Some(outcome) = skipped {
+            hit.here.count(outcome);
             return Verdict::Ignore;
         }
-        let end = match &self.sink {
-            Sink::Count => End::Aggregated,
+        let outcome = match &self.sink {
+            Sink::Count => Outcome::Aggregated,
             Sink::Record => match self.record(hit, found.fields) {
-                true => End::Recorded,
-                false if self.context.is_frozen() => End::Frozen,
-                false => End::LostFull,
+                true => Outcome::Recorded,
+                false if self.context.is_frozen() => Outcome::Frozen,
+                false => Outcome::LostFull,
             },
             Sink::Table(table) => match self.value(hit, found) {
                 Some(value) => self.aggregate(table, hit, found.key, value),
                 None => {
                     hit.here.undecided();
-                    End::Rejected
+                    Outcome::Rejected
                 }
             },
             Sink::Span(table) => {
@@ -65,7 +65,7 @@ impl Probe {
                 self.aggregate(table, hit, found.key, value)
             }
         };
-        hit.here.end(end);
+        hit.here.count(outcome);
         if self.flags & PROBE_FREEZES != 0 {
             self.context.freeze();
         }
@@ -83,7 +83,7 @@ impl Probe {
     }
 
     /// Adds the hit to a table, with its stack if that is part of the key.
-    fn aggregate(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
+    fn aggregate(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> Outcome {
         if self.flags & PROBE_STACK != 0 {
             return self.aggregate_with_stack(table, hit, words, value);
         }
@@ -97,7 +97,7 @@ impl Probe {
         self.put(table, hit, &key, value)
     }
 
-    fn put(&self, table: &Table, hit: &Hit<'_>, key: &Key<'_>, value: u64) -> End {
+    fn put(&self, table: &Table, hit: &Hit<'_>, key: &Key<'_>, value: u64) -> Outcome {
         let put = match self.sink {
             Sink::Span(_) => {
                 let tid = hit.session_owner.tid(hit.current);
@@ -106,15 +106,15 @@ impl Probe {
             _ => table.add(key, hit.here.cpu, value),
         };
         match put {
-            true => End::Aggregated,
-            false => End::TurnedAway,
+            true => Outcome::Aggregated,
+            false => Outcome::TurnedAway,
         }
     }
 
     /// As `aggregate`, with the stack in the key, or its id in the span. A stack that is not complete yet goes into the
     /// ring instead, and user space adds it to its row.
     #[inline(never)]
-    fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
+    fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> Outcome {
         let mut stack = Stack::new();
         if let (Origin::Kernel(ip), true) = (hit.origin, self.flags & PROBE_KERNEL_STACK != 0) {
             push_kernel_frames(&mut stack, ip);
@@ -122,7 +122,7 @@ impl Probe {
         let mut end = self.capture(&mut stack, hit);
         if matches!(end, StackEnd::Copied | StackEnd::Fault) {
             if self.record_for_row(hit, &stack, end, (value, words)) {
-                return End::Recorded;
+                return Outcome::Recorded;
             }
             end = end.if_left();
         }
@@ -140,7 +140,7 @@ impl Probe {
         };
         let put = self.put(table, hit, &key, value);
         let is_cut = end.is_cut() || by_id && stack_id.is_none();
-        if matches!(put, End::Aggregated) && is_cut {
+        if matches!(put, Outcome::Aggregated) && is_cut {
             hit.here.stack_cut();
         }
         put

@@ -6,7 +6,7 @@
 
 use crate::{
     probe::{
-        counters::{End, Here},
+        counters::{Here, Outcome},
         entry_values::{PendingCall, Values},
         hit::Hit,
         program::{Fields, Program},
@@ -61,7 +61,7 @@ impl Probe {
     ) -> Verdict {
         let sequence = here.begin();
         if self.is_off(&here, sequence) {
-            here.end(End::Off);
+            here.count(Outcome::Off);
             return Verdict::Remove;
         }
         let sequence = sequence as u32;
@@ -70,9 +70,9 @@ impl Probe {
         if !admits || self.at_entry.as_ref().is_some_and(rejects) {
             // The exit must not mistake the row of an abandoned call for this one.
             self.forget_call(regs, current);
-            here.end(match admits {
-                true => End::Rejected,
-                false => End::Filtered,
+            here.count(match admits {
+                true => Outcome::Rejected,
+                false => Outcome::Filtered,
             });
             return match admits {
                 true => Verdict::Keep,
@@ -104,7 +104,7 @@ impl Probe {
         let sequence = here.begin();
         // The rate of calls was checked where they begin.
         if self.is_off(&here, 0) {
-            here.end(End::Off);
+            here.count(Outcome::Off);
             return Verdict::Remove;
         }
         if self.writes_left.is_some() {
@@ -133,7 +133,7 @@ impl Probe {
         });
         if leaves && calls.end(&Frame::of(regs, current, self.call)).is_some() {
             here.begin();
-            here.end(End::Aggregated);
+            here.count(Outcome::Aggregated);
             return Verdict::Keep;
         }
         self.passed(&here)
@@ -162,9 +162,9 @@ impl Probe {
         if begun == Begun::Evicted {
             self.counters.evicted.fetch_add(1, Relaxed);
         }
-        hit.here.end(match begun {
-            Begun::Followed | Begun::Evicted => End::Aggregated,
-            Begun::NoRoom => End::TurnedAway,
+        hit.here.count(match begun {
+            Begun::Followed | Begun::Evicted => Outcome::Aggregated,
+            Begun::NoRoom => Outcome::TurnedAway,
         });
         Verdict::Keep
     }

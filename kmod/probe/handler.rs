@@ -12,7 +12,7 @@ use crate::{
         program::{Register, Shortcut}, //
     },
     probe::{
-        counters::{End, Here},
+        counters::{Here, Outcome},
         deliver::Found,
         entry_values::PendingCall,
         hit::{Hit, Origin},
@@ -52,17 +52,17 @@ impl Hook for Probe {
         };
         let sequence = here.begin();
         if !admits {
-            here.end(End::Filtered);
+            here.count(Outcome::Filtered);
             return Verdict::Remove;
         }
         if self.counts_only {
-            here.end(End::Aggregated);
+            here.count(Outcome::Aggregated);
             return Verdict::Keep;
         }
         if let Some(program) = &self.at_entry {
             let draw = self.draw(here.cpu, sequence as u32, 0);
             if program.rejects(regs, 0, Some(draw)) {
-                here.end(End::Rejected);
+                here.count(Outcome::Rejected);
                 return Verdict::Ignore;
             }
             if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
@@ -83,12 +83,12 @@ impl Hook for Probe {
         };
         let sequence = here.begin();
         if self.is_off(&here, sequence) {
-            return here.end(End::Off);
+            return here.count(Outcome::Off);
         }
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
         if !context.session_owner.admits(filter, &current) {
-            here.end(End::Filtered);
+            here.count(Outcome::Filtered);
             return;
         }
         let began = call.and_then(|word| self.call_of(word));
@@ -176,7 +176,7 @@ impl Probe {
         let draw = self.draw(hit.here.cpu, hit.sequence, hit.now_ns);
         match &self.at_return {
             Some(program) if program.rejects(hit.regs, self.popped(), Some(draw)) => {
-                hit.here.end(End::Rejected);
+                hit.here.count(Outcome::Rejected);
                 Verdict::Ignore
             }
             Some(program) => match (program.shortcut(), &self.sink) {
@@ -208,11 +208,11 @@ impl Probe {
         let pid = self.context.session_owner.pid_of(current);
         let key = regs.get(register).map(|block| [pid.into(), block]);
         if key.is_some_and(|key| spans.end(&key, u64::MAX).is_some()) {
-            here.end(End::Aggregated);
+            here.count(Outcome::Aggregated);
             return Verdict::Keep;
         }
         here.undecided();
-        here.end(End::Rejected);
+        here.count(Outcome::Rejected);
         Verdict::Ignore
     }
 
@@ -254,17 +254,17 @@ impl Probe {
             false => here.begin(),
         };
         if self.is_off(&here, sequence) {
-            self.turn_away(&here, End::Off);
+            self.turn_away(&here, Outcome::Off);
             return Verdict::Remove;
         }
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
         if !context.session_owner.admits(filter, current) {
-            self.turn_away(&here, End::Filtered);
+            self.turn_away(&here, Outcome::Filtered);
             return self.not_admitted(regs, current);
         }
         if self.counts_only {
-            here.end(End::Aggregated);
+            here.count(Outcome::Aggregated);
             return Verdict::Keep;
         }
         // Without a number of the hit, it is the time that makes it random.
@@ -272,7 +272,7 @@ impl Probe {
         let draw = (sequence as u32 != 0).then_some(draw);
         match &self.at_entry {
             Some(program) if program.rejects(regs, 0, draw) => {
-                self.turn_away(&here, End::Rejected);
+                self.turn_away(&here, Outcome::Rejected);
                 Verdict::Ignore
             }
             // The return needs the time of the entry only.

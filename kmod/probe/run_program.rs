@@ -4,7 +4,7 @@
 use crate::{
     common::abi::PROBE_RETURN_ONLY,
     probe::{
-        counters::End,
+        counters::Outcome,
         deliver::Found,
         entry_values::{PendingCall, Values},
         hit::Hit,
@@ -90,8 +90,8 @@ impl Probe {
                 self.forget_call(hit.regs, hit.current);
             }
             match is_quiet {
-                true => self.turn_away(&hit.here, End::Rejected),
-                false => hit.here.end(End::Rejected),
+                true => self.turn_away(&hit.here, Outcome::Rejected),
+                false => hit.here.count(Outcome::Rejected),
             }
             return Verdict::Ignore;
         }

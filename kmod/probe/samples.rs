@@ -6,7 +6,7 @@
 
 use crate::{
     probe::{
-        counters::{End, Here},
+        counters::{Here, Outcome},
         hit::Origin,
         Probe, //
     },
@@ -82,7 +82,7 @@ impl Samples {
             return Some(Due { cpu: here.cpu });
         }
         here.begin();
-        here.end(End::Filtered);
+        here.count(Outcome::Filtered);
         None
     }
 }
@@ -111,7 +111,7 @@ impl Sampled for Samples {
         let here = self.probe.counters.here(due.cpu);
         if let (Some(here), false) = (here, self.is_over.load(Acquire)) {
             here.begin();
-            here.end(End::Missed);
+            here.count(Outcome::Missed);
         }
     }
 }

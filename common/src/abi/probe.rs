@@ -413,22 +413,61 @@ pub struct Counters {
 }
 const _: () = assert!(size_of::<Counters>() == 208);
 
-impl Counters {
-    /// The outcomes of hits, by the fields' names; each hit has exactly one. The conservation law
-    /// is that they add up to `hits`, but for those that are being handled at the moment.
-    pub fn ends(&self) -> [(&'static str, u64); 11] {
-        [
-            ("recorded", self.recorded),
-            ("aggregated", self.aggregated),
-            ("filtered", self.filtered),
-            ("rejected", self.rejected),
-            ("skipped", self.skipped),
-            ("limited", self.limited),
-            ("off", self.off),
-            ("frozen", self.frozen),
-            ("lost_full", self.lost_full),
-            ("turned_away", self.turned_away),
-            ("missed", self.missed),
-        ]
-    }
+/// Gives a macro the fields of [`Counters`] that each CPU counts besides `hits`: outcomes of hits,
+/// each with its name as an item of an enumeration, and the others.
+#[macro_export]
+macro_rules! probe_counters {
+    ($then:ident) => {
+        $then! {
+            outcomes {
+                recorded: Recorded,
+                aggregated: Aggregated,
+                filtered: Filtered,
+                rejected: Rejected,
+                skipped: Skipped,
+                limited: Limited,
+                off: Off,
+                frozen: Frozen,
+                lost_full: LostFull,
+                turned_away: TurnedAway,
+                missed: Missed,
+            }
+            others {
+                undecided,
+                stacks_cut,
+                written,
+                write_failed,
+                write_withheld,
+                too_deep,
+                in_kernel,
+                idle,
+                kernel_threads,
+                by_clock,
+            }
+        }
+    };
 }
+
+macro_rules! of_interface {
+    (
+        outcomes { $($outcome:ident: $item:ident,)* }
+        others { $($other:ident,)* }
+    ) => {
+        const OUTCOMES: usize = [$(stringify!($outcome)),*].len();
+        // With `hits`, and what no CPU counts: `processes_failed` and `evicted`.
+        const _: () = {
+            let others = [$(stringify!($other)),*].len();
+            assert!(size_of::<Counters>() == 16 + 8 * (1 + OUTCOMES + others + 2));
+        };
+
+        impl Counters {
+            /// The outcomes of hits, by the fields' names; each hit has exactly one. The
+            /// conservation law is that they add up to `hits`, but for those that are being handled
+            /// at the moment.
+            pub fn outcomes(&self) -> [(&'static str, u64); OUTCOMES] {
+                [$((stringify!($outcome), self.$outcome),)*]
+            }
+        }
+    };
+}
+probe_counters!(of_interface);

@@ -196,7 +196,11 @@ impl Session {
             let counters = self
                 .counters_on(probe, abi::CPU_ALL)
                 .expect("its id is valid");
-            let done = counters.ends().iter().map(|(_, count)| count).sum::<u64>();
+            let done = counters
+                .outcomes()
+                .iter()
+                .map(|(_, count)| count)
+                .sum::<u64>();
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;

@@ -138,15 +138,7 @@ fn probe(text: &str) -> Option<ProbeStatus> {
             "dev" => probe.dev = value,
             "ino" => probe.ino = value,
             "offset" => probe.offset = value,
-            "hits" => probe.counters.hits = value,
-            "recorded" => probe.counters.recorded = value,
-            "filtered" => probe.counters.filtered = value,
-            "rejected" => probe.counters.rejected = value,
-            "lost-full" => probe.counters.lost_full = value,
-            "aggregated" => probe.counters.aggregated = value,
-            "turned-away" => probe.counters.turned_away = value,
-            "stacks-cut" => probe.counters.stacks_cut = value,
-            _ => {}
+            name => probe.counters.set(name, value),
         }
     }
     Some(probe)
@@ -171,8 +163,8 @@ mod tests {
         session:\t12\nrings:\t2\nring-bytes:\t262144\nfilter-processes:\t0\n\
         filter-pidns:\t4026532111\nprobes:\t2\n\
         later:\tkey\n\
-        probe:\t1 dev 0x801 ino 99 offset 0x1a40 hits 7 recorded 4 filtered 2 lost-full 1 stacks-cut 3 new 5\n\
-        probe:\t2 dev 8:1 ino 99 offset 0x1b00 hits 0 recorded 0 filtered 0 lost-full 0\n";
+        probe:\t1 dev 0x801 ino 99 offset 0x1a40 hits 7 recorded 4 filtered 2 lost_full 1 stacks_cut 3 new 5\n\
+        probe:\t2 dev 8:1 ino 99 offset 0x1b00 hits 0 recorded 0 filtered 0 lost_full 0\n";
 
     #[test]
     fn the_module_s_lines_make_a_session() {

@@ -176,32 +176,7 @@ impl Session {
                 Errno::ENOENT => Error::NoProbe(probe.0),
                 errno => failed("COUNTERS")(errno),
             })?;
-        Ok(Counters {
-            hits: answer.hits,
-            recorded: answer.recorded,
-            aggregated: answer.aggregated,
-            filtered: answer.filtered,
-            rejected: answer.rejected,
-            undecided: answer.undecided,
-            lost_full: answer.lost_full,
-            turned_away: answer.turned_away,
-            stacks_cut: answer.stacks_cut,
-            written: answer.written,
-            write_failed: answer.write_failed,
-            write_withheld: answer.write_withheld,
-            skipped: answer.skipped,
-            limited: answer.limited,
-            off: answer.off,
-            too_deep: answer.too_deep,
-            frozen: answer.frozen,
-            missed: answer.missed,
-            in_kernel: answer.in_kernel,
-            idle: answer.idle,
-            kernel_threads: answer.kernel_threads,
-            by_clock: answer.by_clock,
-            processes_failed: answer.processes_failed,
-            evicted: answer.evicted,
-        })
+        Ok(answer.into())
     }
 
     /// Which file an object is; `None` when the session has no such object.

@@ -143,7 +143,7 @@ fn the_counters_balance_while_hits_go_on() {
     let until = Instant::now() + Duration::from_secs(100);
     while (readings < 2000 || moved < 200 || before.lost_full == 0) && Instant::now() < until {
         let now = read();
-        let (then, parts) = (before.ends(), now.ends());
+        let (then, parts) = (before.outcomes(), now.outcomes());
         let done: u64 = parts.iter().map(|(_, count)| count).sum();
         assert!(done <= now.hits, "more than came: {now:?}");
         assert!(done + THREADS >= before.hits, "{before:?}, then {now:?}");

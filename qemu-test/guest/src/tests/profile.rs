@@ -267,7 +267,7 @@ fn every_sample_is_accounted_for() {
         .counters_on(id, abi::CPU_ALL)
         .expect("they are kept");
     println!("{counters:?}");
-    let ends: u64 = counters.ends().iter().map(|(_, count)| count).sum();
+    let ends: u64 = counters.outcomes().iter().map(|(_, count)| count).sum();
     assert_eq!(counters.hits, ends);
     assert!(counters.recorded > 100 && counters.in_kernel > 100);
     // Nothing can be read of a task within execve, or at its end.

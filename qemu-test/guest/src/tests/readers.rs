@@ -495,7 +495,12 @@ fn status_shows_the_module_sessions_and_probes() {
     let pid = std::process::id().to_string();
     let (oldest, newest) = (abi::Version::V6 as u32, abi::Version::CURRENT as u32);
     let versions = format!("interface {oldest} to {newest}");
-    for part in [versions.as_str(), pid.as_str(), "42 recorded", "semaphore"] {
+    for part in [
+        versions.as_str(),
+        pid.as_str(),
+        "42 hits = 42 recorded",
+        "semaphore",
+    ] {
         assert!(
             output.stdout.contains(part),
             "no {part:?}: {}",

@@ -3,6 +3,7 @@
 
 use crate::args::StatusPlan;
 use crate::output::json::{self, CountersLine};
+use crate::output::summary::sentence;
 use libnsprobe::{Device, Info, ProbeStatus, SessionStatus};
 use nix::sys::stat::{major, minor};
 use nsprobe_text::{counted, escaped};
@@ -109,15 +110,12 @@ fn filter(session: &SessionStatus) -> String {
 fn write_probe(out: &mut impl Write, probe: &ProbeStatus) -> io::Result<()> {
     writeln!(
         out,
-        "  probe {}: device {} inode {} offset {:#x}: {} = {} recorded + {} filtered + {} lost",
+        "  probe {}: device {} inode {} offset {:#x}: {}",
         probe.id,
         device(probe.dev),
         probe.ino,
         probe.offset,
-        counted(probe.counters.hits, "hit"),
-        probe.counters.recorded,
-        probe.counters.filtered,
-        probe.counters.lost_full
+        sentence(&probe.counters)
     )
 }
 

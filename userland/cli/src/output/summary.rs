@@ -300,7 +300,7 @@ fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
 }
 
 /// Hits by outcome; parts that are nothing are said only of plain records.
-fn sentence(counters: &Counters) -> String {
+pub(crate) fn sentence(counters: &Counters) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
     let parts = [
         (counters.recorded, "recorded", !aggregates),
