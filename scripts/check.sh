@@ -22,8 +22,9 @@ tests="gcc:gcc g++:g++ objcopy:binutils dwz:dwz xz:xz-utils zstd:zstd gdb:gdb
 need_for_tests $tests
 need_tools shellcheck:shellcheck
 
-say "licence headers, shell scripts, formats"
+say "licence headers, mutants, shell scripts, formats"
 scripts/spdx.sh
+scripts/mutants.sh --check
 shells="scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh"
 # It takes ten seconds: only when one of them has changed.
 # shellcheck disable=SC2086 # a list of files
