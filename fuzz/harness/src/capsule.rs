@@ -2,7 +2,7 @@
 //! Capsules: any file, and sound chunks with any body.
 
 use nsprobe_capsule::{
-    Chunk, ChunkHeader, Contents, Damage, Error, Preamble, Reader, CHUNK_BYTES_MAX,
+    CapsuleError, CapsuleReader, Chunk, ChunkHeader, Contents, Damage, Preamble, CHUNK_BYTES_MAX,
 };
 use zerocopy::IntoBytes;
 
@@ -40,7 +40,7 @@ fn of_bodies(mut bytes: &[u8]) -> Vec<u8> {
 }
 
 fn read(file: &[u8]) {
-    let Ok(mut reader) = Reader::new(file) else {
+    let Ok(mut reader) = CapsuleReader::new(file) else {
         return;
     };
     let contents = Contents::read(&mut reader);
@@ -61,7 +61,7 @@ fn read(file: &[u8]) {
     let mut hits = 0;
     let walked = reader.each_record(|record| {
         hits += u64::from(matches!(record, nsprobe_common::record::Record::Hit(..)));
-        Ok::<_, Error>(())
+        Ok::<_, CapsuleError>(())
     });
     if let (Ok(contents), Ok(())) = (contents, walked) {
         assert_eq!(contents.hits, hits);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The chunks whose bodies are words: records, stacks, and what stacks lacked.
 
-use crate::error::Error;
+use crate::error::CapsuleError;
 use nsprobe_common::record::{Header, Record, BUSY, KIND_HIT, KIND_STACK_COPY, LENGTH, WORDS_MAX};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
@@ -151,7 +151,7 @@ fn too_short() -> String {
 
 /// Has `take` look at each record of a body. Gives what of it made no sense, in place of an
 /// error: what came before was taken.
-pub(crate) fn records<E: From<Error>>(
+pub(crate) fn records<E: From<CapsuleError>>(
     body: &[u8],
     take: &mut impl FnMut(Record<'_>) -> Result<(), E>,
 ) -> Result<Option<String>, E> {

@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<ChunkHeader>() == 40);
 /// What is in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
-pub enum Kind {
+pub enum ChunkKind {
     /// What was recorded, when and where.
     Header = 1,
     /// Probes.
@@ -99,45 +99,45 @@ pub enum Kind {
     End = 11,
 }
 
-impl Kind {
+impl ChunkKind {
     /// All kinds, with what people call them.
-    pub const ALL: [(Kind, &'static str); 11] = [
-        (Kind::Header, "header"),
-        (Kind::Probes, "probes"),
-        (Kind::Objects, "objects"),
-        (Kind::Stacks, "stacks"),
-        (Kind::Records, "records"),
-        (Kind::Rests, "rests"),
-        (Kind::Names, "names"),
-        (Kind::Containers, "containers"),
-        (Kind::Tasks, "tasks"),
-        (Kind::Summary, "summary"),
-        (Kind::End, "end"),
+    pub const ALL: [(ChunkKind, &'static str); 11] = [
+        (ChunkKind::Header, "header"),
+        (ChunkKind::Probes, "probes"),
+        (ChunkKind::Objects, "objects"),
+        (ChunkKind::Stacks, "stacks"),
+        (ChunkKind::Records, "records"),
+        (ChunkKind::Rests, "rests"),
+        (ChunkKind::Names, "names"),
+        (ChunkKind::Containers, "containers"),
+        (ChunkKind::Tasks, "tasks"),
+        (ChunkKind::Summary, "summary"),
+        (ChunkKind::End, "end"),
     ];
 
     /// The kind of this number; none for one of a later version.
-    pub fn from_u16(number: u16) -> Option<Kind> {
-        let kinds = Kind::ALL.iter().map(|(kind, _)| *kind);
+    pub fn from_u16(number: u16) -> Option<ChunkKind> {
+        let kinds = ChunkKind::ALL.iter().map(|(kind, _)| *kind);
         kinds.into_iter().find(|kind| *kind as u16 == number)
     }
 
     /// [`ChunkHeader::flags`] of its chunks.
     pub fn flags(self) -> u16 {
         match self {
-            Kind::Header | Kind::Probes | Kind::Stacks | Kind::Records => 0,
-            Kind::Objects
-            | Kind::Rests
-            | Kind::Names
-            | Kind::Containers
-            | Kind::Tasks
-            | Kind::Summary
-            | Kind::End => MAY_SKIP,
+            ChunkKind::Header | ChunkKind::Probes | ChunkKind::Stacks | ChunkKind::Records => 0,
+            ChunkKind::Objects
+            | ChunkKind::Rests
+            | ChunkKind::Names
+            | ChunkKind::Containers
+            | ChunkKind::Tasks
+            | ChunkKind::Summary
+            | ChunkKind::End => MAY_SKIP,
         }
     }
 
     /// What people call it.
     pub fn name(self) -> &'static str {
-        let known = Kind::ALL.iter().find(|(kind, _)| *kind == self);
+        let known = ChunkKind::ALL.iter().find(|(kind, _)| *kind == self);
         known.map_or("?", |(_, name)| name)
     }
 }

@@ -2,16 +2,17 @@
 //! All that a capsule has but its records: these may be many.
 
 use crate::blocks::{records, Rest, RestKey, Stack};
-use crate::chunk::Kind;
-use crate::error::{Damage, Error, Reason};
+use crate::chunk::ChunkKind;
+use crate::error::{CapsuleError, Damage, Reason};
 use crate::generated::Generated;
 use crate::model::{
-    Container, End, FrameName, GeneratedName, Header, KernelName, Names, Object, Probe, Summary,
+    Container, FrameName, GeneratedName, KernelName, Object, RecordedNames, RecordedProbe,
+    RecordingEnd, RecordingHeader, Summary,
 };
-use crate::read::{Chunk, Reader};
-use crate::scan::Source;
+use crate::read::{CapsuleReader, Chunk};
+use crate::scan::ReadAt;
 use nsprobe_common::record::{Frame, Frames, Method, Record};
-use nsprobe_tasks::{Limits, Tasks};
+use nsprobe_tasks::{HistoryLimits, Tasks};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -35,9 +36,9 @@ pub struct Tally {
 #[derive(Debug, Default)]
 pub struct Contents {
     /// What was recorded, when and where; none when that is damaged.
-    pub header: Option<Header>,
+    pub header: Option<RecordingHeader>,
     /// The probes, in their order.
-    pub probes: Vec<Probe>,
+    pub probes: Vec<RecordedProbe>,
     /// The mapped files, by their ids.
     pub objects: BTreeMap<u32, Object>,
     /// The words of the stacks that records name.
@@ -62,7 +63,7 @@ pub struct Contents {
     /// What it came to; none when it did not end orderly.
     pub summary: Option<Summary>,
     /// Whether it ended orderly.
-    pub end: Option<End>,
+    pub end: Option<RecordingEnd>,
     /// What there is of each kind, by its number.
     pub tallies: BTreeMap<u16, Tally>,
     /// Hits in it.
@@ -79,9 +80,9 @@ pub struct Contents {
 
 impl Contents {
     /// Reads a capsule from its beginning to its end.
-    pub fn read<S: Source>(reader: &mut Reader<S>) -> Result<Contents, Error> {
+    pub fn read<S: ReadAt>(reader: &mut CapsuleReader<S>) -> Result<Contents, CapsuleError> {
         let mut contents = Contents {
-            tasks: Tasks::new(Limits {
+            tasks: Tasks::new(HistoryLimits {
                 ended: ENDED_MAX,
                 changes: CHANGES_MAX,
             }),
@@ -97,7 +98,7 @@ impl Contents {
         Ok(contents)
     }
 
-    fn take(&mut self, chunk: &Chunk<'_>) -> Result<(), Error> {
+    fn take(&mut self, chunk: &Chunk<'_>) -> Result<(), CapsuleError> {
         let tally = self.tallies.entry(chunk.header.kind.get()).or_default();
         tally.chunks += 1;
         tally.bytes += chunk.body.len() as u64;
@@ -106,8 +107,8 @@ impl Contents {
             return Ok(());
         };
         let taken = match kind {
-            Kind::Records => self.take_records(chunk.body)?,
-            Kind::Tasks => self.take_tasks(chunk.body)?,
+            ChunkKind::Records => self.take_records(chunk.body)?,
+            ChunkKind::Tasks => self.take_tasks(chunk.body)?,
             kind => self.take_other(kind, chunk.body).err(),
         };
         if let Some(why) = taken {
@@ -120,31 +121,31 @@ impl Contents {
         Ok(())
     }
 
-    fn take_other(&mut self, kind: Kind, body: &[u8]) -> Result<(), String> {
+    fn take_other(&mut self, kind: ChunkKind, body: &[u8]) -> Result<(), String> {
         match kind {
-            Kind::Header => self.header = self.header.take().or(Some(json(body)?)),
-            Kind::Probes => self.probes.append(&mut bounded(json(body)?)?),
-            Kind::Objects => {
+            ChunkKind::Header => self.header = self.header.take().or(Some(json(body)?)),
+            ChunkKind::Probes => self.probes.append(&mut bounded(json(body)?)?),
+            ChunkKind::Objects => {
                 let objects: Vec<Object> = json(body)?;
                 let objects = objects.into_iter().map(|object| (object.id, object));
                 self.objects.extend(objects);
             }
-            Kind::Stacks => Stack::all(body, |stack| {
+            ChunkKind::Stacks => Stack::all(body, |stack| {
                 self.stacks.insert(stack.id, stack.words.into());
             })?,
-            Kind::Rests => Rest::all(body, |rest| {
+            ChunkKind::Rests => Rest::all(body, |rest| {
                 self.rests.insert(rest.of, (rest.end, rest.words.into()));
             })?,
-            Kind::Names => self.take_names(json(body)?),
-            Kind::Containers => self.containers.append(&mut json(body)?),
-            Kind::Summary => self.summary = Some(json(body)?),
-            Kind::End => self.end = Some(json(body)?),
-            Kind::Tasks | Kind::Records => {}
+            ChunkKind::Names => self.take_names(json(body)?),
+            ChunkKind::Containers => self.containers.append(&mut json(body)?),
+            ChunkKind::Summary => self.summary = Some(json(body)?),
+            ChunkKind::End => self.end = Some(json(body)?),
+            ChunkKind::Tasks | ChunkKind::Records => {}
         }
         Ok(())
     }
 
-    fn take_names(&mut self, names: Names) {
+    fn take_names(&mut self, names: RecordedNames) {
         for name in names.frames {
             let key = (name.object, name.offset, name.exact);
             let known = self.names.get(&key);
@@ -163,7 +164,7 @@ impl Contents {
     }
 
     /// Counts, and remembers what the frames in records are.
-    fn take_records(&mut self, body: &[u8]) -> Result<Option<String>, Error> {
+    fn take_records(&mut self, body: &[u8]) -> Result<Option<String>, CapsuleError> {
         self.record_bytes += body.len() as u64;
         records(body, &mut |record| {
             match record {
@@ -179,7 +180,7 @@ impl Contents {
         })
     }
 
-    fn take_tasks(&mut self, body: &[u8]) -> Result<Option<String>, Error> {
+    fn take_tasks(&mut self, body: &[u8]) -> Result<Option<String>, CapsuleError> {
         records(body, &mut |record| {
             self.take_task(&record);
             Ok(())
@@ -211,7 +212,7 @@ fn note_places(places: &mut BTreeSet<(u32, u64, bool)>, frames: Frames<'_>) {
 }
 
 /// Probes whose fields can be shown.
-fn bounded(probes: Vec<Probe>) -> Result<Vec<Probe>, String> {
+fn bounded(probes: Vec<RecordedProbe>) -> Result<Vec<RecordedProbe>, String> {
     let mut fields = probes.iter().flat_map(|probe| &probe.fields);
     match fields.all(|field| field.is_bounded()) {
         true => Ok(probes),

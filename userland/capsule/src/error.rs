@@ -8,7 +8,7 @@ use std::io;
 /// Why a capsule cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum CapsuleError {
     /// There is nothing in it.
     #[error("the file is empty: it is no capsule")]
     Empty,

@@ -96,11 +96,11 @@ mod tests {
         exact: false,
     };
 
-    type Names = Generated<&'static str>;
+    type TestCode = Generated<&'static str>;
 
     /// Adds what is lacking; whether anything was.
     fn learn(
-        all: &mut Names,
+        all: &mut TestCode,
         time_ns: u64,
         since_ns: impl Into<Option<u64>>,
         name: &'static str,
@@ -109,13 +109,13 @@ mod tests {
         from.map(|from| all.add(PLACE, from, name)).is_some()
     }
 
-    fn told(all: &Names, time_ns: u64) -> Option<&str> {
+    fn told(all: &TestCode, time_ns: u64) -> Option<&str> {
         all.at(PLACE, time_ns).map(|(_, name)| *name)
     }
 
     #[test]
     fn a_place_has_the_name_that_it_had_then() {
-        let mut all = Names::default();
+        let mut all = TestCode::default();
         assert!(all.is_empty());
         assert_eq!(told(&all, 5), None);
         assert!(learn(&mut all, 15, 10, "first"));
@@ -139,7 +139,7 @@ mod tests {
         /// holds: each has the name that it had.
         #[test]
         fn each_time_has_its_name(times in prop::collection::vec((0u64..100, any::<bool>()), 1..50)) {
-            let mut all = Names::default();
+            let mut all = TestCode::default();
             let truth = |time: u64| (time / 10 * 10, ["a", "b", "c"][(time / 10 % 3) as usize]);
             for (time, _) in &times {
                 let (since, text) = truth(*time);
@@ -149,7 +149,7 @@ mod tests {
                 prop_assert_eq!(told(&all, *time), Some(truth(*time).1));
             }
             // Of rising times it need not be known.
-            let mut all = Names::default();
+            let mut all = TestCode::default();
             let mut rising = times;
             rising.sort_unstable();
             for (time, is_known) in &rising {

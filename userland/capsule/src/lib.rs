@@ -25,11 +25,11 @@ mod scan;
 mod write;
 
 pub use blocks::{each_body, Rest, RestKey, Stack};
-pub use chunk::{ChunkHeader, Kind, Preamble, CHUNK_BYTES_MAX, MAJOR, MAY_SKIP, MINOR};
+pub use chunk::{ChunkHeader, ChunkKind, Preamble, CHUNK_BYTES_MAX, MAJOR, MAY_SKIP, MINOR};
 pub use contents::{Contents, Tally};
-pub use error::{Damage, Error, Reason};
+pub use error::{CapsuleError, Damage, Reason};
 pub use generated::{Generated, GeneratedPlace};
 pub use output::{FileOutput, Output};
-pub use read::{Chunk, Reader};
-pub use scan::Source;
+pub use read::{CapsuleReader, Chunk};
+pub use scan::ReadAt;
 pub use write::{Writer, Written};

@@ -16,7 +16,7 @@ pub struct Text(pub Vec<u8>);
 /// What was recorded, when and where.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Header {
+pub struct RecordingHeader {
     /// The version of nsprobe that has recorded.
     pub nsprobe: String,
     /// The version of the interface to the module, which the records have.
@@ -59,7 +59,7 @@ pub struct Header {
 
 /// A probe.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Probe {
+pub struct RecordedProbe {
     /// Its id in the records.
     pub id: u32,
     /// Which of the probes that the user named it belongs to.
@@ -112,7 +112,7 @@ pub struct Object {
 /// Names.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Names {
+pub struct RecordedNames {
     /// Of user space.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<FrameName>,
@@ -140,7 +140,7 @@ pub struct FrameName {
     pub exact: bool,
     /// The functions there, the innermost inlined one first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<Function>,
+    pub functions: Vec<RecordedFunction>,
     /// Where the names come from, as in docs/json.md.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -177,7 +177,7 @@ pub struct GeneratedName {
     pub from_ns: u64,
     /// The function there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<Function>,
+    pub functions: Vec<RecordedFunction>,
     /// Where the name comes from, as in docs/json.md.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -203,7 +203,7 @@ impl GeneratedName {
 /// A function at a place.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Hash, Serialize)]
 #[serde(default)]
-pub struct Function {
+pub struct RecordedFunction {
     /// Its readable name.
     pub name: String,
     /// Bytes from its beginning to the place.
@@ -340,7 +340,7 @@ pub struct TaskTotal {
 /// The recording ended orderly.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
-pub struct End {
+pub struct RecordingEnd {
     /// Hits that the capsule has.
     pub hits: u64,
 }

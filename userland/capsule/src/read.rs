@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Walks over the chunks of a capsule, and past what is damaged.
 
-use crate::chunk::{ChunkHeader, Kind, Preamble, FILE_MAGIC, MAJOR, MAY_SKIP};
-use crate::error::{Damage, Error, Reason};
-use crate::scan::{next_chunk, Source};
+use crate::chunk::{ChunkHeader, ChunkKind, Preamble, FILE_MAGIC, MAJOR, MAY_SKIP};
+use crate::error::{CapsuleError, Damage, Reason};
+use crate::scan::{next_chunk, ReadAt};
 use nsprobe_common::record::Record;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -12,7 +12,7 @@ const DAMAGES_MAX: u32 = 1000;
 
 /// Reads a capsule from its beginning on.
 #[derive(Debug)]
-pub struct Reader<S> {
+pub struct CapsuleReader<S> {
     source: S,
     major: u16,
     minor: u16,
@@ -39,19 +39,19 @@ pub struct Chunk<'a> {
 
 impl Chunk<'_> {
     /// What is in it; none when a later version knows.
-    pub fn kind(&self) -> Option<Kind> {
-        Kind::from_u16(self.header.kind.get())
+    pub fn kind(&self) -> Option<ChunkKind> {
+        ChunkKind::from_u16(self.header.kind.get())
     }
 }
 
-impl<S: Source> Reader<S> {
+impl<S: ReadAt> CapsuleReader<S> {
     /// Looks at the first bytes.
-    pub fn new(source: S) -> Result<Reader<S>, Error> {
+    pub fn new(source: S) -> Result<CapsuleReader<S>, CapsuleError> {
         let mut bytes = [0; size_of::<Preamble>()];
         let count = source.read_at(0, &mut bytes)?;
         let found = bytes.get(..count.min(FILE_MAGIC.len())).unwrap_or_default();
-        let preamble = Preamble::read_from_bytes(&bytes).map_err(|_| Error::NotCapsule)?;
-        let mut reader = Reader {
+        let preamble = Preamble::read_from_bytes(&bytes).map_err(|_| CapsuleError::NotCapsule)?;
+        let mut reader = CapsuleReader {
             source,
             major: MAJOR,
             minor: 0,
@@ -67,23 +67,23 @@ impl<S: Source> Reader<S> {
             reader.id = Some(preamble.id.get());
             return match reader.major {
                 MAJOR => Ok(reader),
-                major => Err(Error::Major {
+                major => Err(CapsuleError::Major {
                     major,
                     minor: reader.minor,
                 }),
             };
         }
         match (count, FILE_MAGIC.starts_with(found)) {
-            (0, _) => Err(Error::Empty),
-            (count, true) if count < bytes.len() => Err(Error::Short(count as u64)),
+            (0, _) => Err(CapsuleError::Empty),
+            (count, true) if count < bytes.len() => Err(CapsuleError::Short(count as u64)),
             _ => reader.without_preamble(),
         }
     }
 
     /// Continues if the first bytes are damaged, but a chunk is where one must be.
-    fn without_preamble(mut self) -> Result<Reader<S>, Error> {
+    fn without_preamble(mut self) -> Result<CapsuleReader<S>, CapsuleError> {
         let Some(first) = self.header()?.filter(ChunkHeader::is_whole) else {
-            return Err(Error::NotCapsule);
+            return Err(CapsuleError::NotCapsule);
         };
         self.id = Some(first.id.get());
         self.begin = Some(Damage {
@@ -118,7 +118,7 @@ impl<S: Source> Reader<S> {
     }
 
     /// The next chunk, or what could not be read in front of it; none at the end.
-    pub fn next_chunk(&mut self) -> Result<Option<Result<Chunk<'_>, Damage>>, Error> {
+    pub fn next_chunk(&mut self) -> Result<Option<Result<Chunk<'_>, Damage>>, CapsuleError> {
         if let Some(damage) = self.begin.take() {
             return Ok(Some(Err(damage)));
         }
@@ -128,9 +128,9 @@ impl<S: Source> Reader<S> {
             Some(Ok(header)) => header,
         };
         let kind = header.kind.get();
-        if Kind::from_u16(kind).is_none() && header.flags.get() & MAY_SKIP == 0 {
+        if ChunkKind::from_u16(kind).is_none() && header.flags.get() & MAY_SKIP == 0 {
             let (major, minor) = self.version();
-            return Err(Error::NeedsLater { kind, major, minor });
+            return Err(CapsuleError::NeedsLater { kind, major, minor });
         }
         let at = self.at - (size_of::<ChunkHeader>() + header.padded_bytes()) as u64;
         let body = self.body.as_bytes().get(..header.bytes.get() as usize);
@@ -143,24 +143,24 @@ impl<S: Source> Reader<S> {
 
     /// Passes each record to `take`, in the order in which they were written. Damage was reported
     /// when the capsule was read first.
-    pub fn each_record<E: From<Error>>(
+    pub fn each_record<E: From<CapsuleError>>(
         &mut self,
         take: impl FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.each_of(Kind::Records, take)
+        self.each_of(ChunkKind::Records, take)
     }
 
     /// As above, for the records of the tasks that lived when the recording began.
-    pub fn each_task_before<E: From<Error>>(
+    pub fn each_task_before<E: From<CapsuleError>>(
         &mut self,
         take: impl FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.each_of(Kind::Tasks, take)
+        self.each_of(ChunkKind::Tasks, take)
     }
 
-    fn each_of<E: From<Error>>(
+    fn each_of<E: From<CapsuleError>>(
         &mut self,
-        kind: Kind,
+        kind: ChunkKind,
         mut take: impl FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.rewind();
@@ -174,7 +174,7 @@ impl<S: Source> Reader<S> {
     }
 
     /// Moves behind the next chunk and has its body read; or behind what is none.
-    fn advance(&mut self) -> Result<Option<Result<ChunkHeader, Damage>>, Error> {
+    fn advance(&mut self) -> Result<Option<Result<ChunkHeader, Damage>>, CapsuleError> {
         if self.damages > DAMAGES_MAX {
             return Ok(None);
         }
@@ -209,14 +209,14 @@ impl<S: Source> Reader<S> {
     }
 
     /// The header at the present place; none when there are no bytes for one.
-    fn header(&self) -> Result<Option<ChunkHeader>, Error> {
+    fn header(&self) -> Result<Option<ChunkHeader>, CapsuleError> {
         let mut header = ChunkHeader::new_zeroed();
         let count = self.source.read_at(self.at, header.as_mut_bytes())?;
         Ok((count == size_of::<ChunkHeader>()).then_some(header))
     }
 
     /// The end; what is there are the first bytes of a header.
-    fn tail(&mut self) -> Result<Option<Result<ChunkHeader, Damage>>, Error> {
+    fn tail(&mut self) -> Result<Option<Result<ChunkHeader, Damage>>, CapsuleError> {
         let mut rest = [0; size_of::<ChunkHeader>()];
         let count = self.source.read_at(self.at, &mut rest)? as u64;
         let at = self.at;
@@ -225,7 +225,7 @@ impl<S: Source> Reader<S> {
     }
 
     /// Moves to the next chunk behind what is none.
-    fn skip(&mut self, reason: Reason) -> Result<Result<ChunkHeader, Damage>, Error> {
+    fn skip(&mut self, reason: Reason) -> Result<Result<ChunkHeader, Damage>, CapsuleError> {
         let at = self.at;
         let found = next_chunk(&self.source, at + 1, self.id)?;
         // A chunk that is cut off, and has others behind it, was overwritten or pasted.

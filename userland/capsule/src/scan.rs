@@ -11,12 +11,12 @@ use zerocopy::FromBytes;
 const WINDOW_BYTES: usize = 64 << 10;
 
 /// Bytes that can be read anywhere.
-pub trait Source {
+pub trait ReadAt {
     /// Fills `bytes` from the offset `at` on; less at the end. Gives the count.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
-impl Source for File {
+impl ReadAt for File {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -31,7 +31,7 @@ impl Source for File {
     }
 }
 
-impl Source for &[u8] {
+impl ReadAt for &[u8] {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let rest = self.get(at..).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Source for &[u8] {
 /// The first chunk at or behind `from`, of this file when its id is known; or where the
 /// source ends.
 pub(crate) fn next_chunk(
-    source: &impl Source,
+    source: &impl ReadAt,
     from: u64,
     id: Option<u64>,
 ) -> io::Result<Result<u64, u64>> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes chunks, each at once.
 
-use crate::chunk::{ChunkHeader, Kind, Preamble, ALIGN, CHUNK_BYTES_MAX};
-use crate::error::Error;
+use crate::chunk::{ChunkHeader, ChunkKind, Preamble, ALIGN, CHUNK_BYTES_MAX};
+use crate::error::CapsuleError;
 use crate::output::Output;
 use serde::Serialize;
 use std::hash::{BuildHasher, RandomState};
@@ -30,14 +30,14 @@ pub enum Written {
 
 impl<O: Output> Writer<O> {
     /// A new capsule.
-    pub fn new(output: O) -> Result<Writer<O>, Error> {
+    pub fn new(output: O) -> Result<Writer<O>, CapsuleError> {
         // As unpredictable as the seeds of the standard library's hash tables.
         let id = RandomState::new().hash_one(std::process::id());
         let mut writer = Writer::resumed(output, id, 0);
         writer.buffer.extend(Preamble::new(id).as_bytes());
         match writer.flush()? {
             Written::Whole => Ok(writer),
-            Written::NoRoom => Err(Error::Io(std::io::ErrorKind::StorageFull.into())),
+            Written::NoRoom => Err(CapsuleError::Io(std::io::ErrorKind::StorageFull.into())),
         }
     }
 
@@ -58,9 +58,14 @@ impl<O: Output> Writer<O> {
     }
 
     /// Appends a chunk whose body is made of binary data, with `items` things in it.
-    pub fn chunk(&mut self, kind: Kind, items: u32, body: &[u8]) -> Result<Written, Error> {
+    pub fn chunk(
+        &mut self,
+        kind: ChunkKind,
+        items: u32,
+        body: &[u8],
+    ) -> Result<Written, CapsuleError> {
         if body.len() > CHUNK_BYTES_MAX {
-            return Err(Error::TooLarge(body.len()));
+            return Err(CapsuleError::TooLarge(body.len()));
         }
         let (id, number) = (self.id, self.number);
         let header = ChunkHeader::new(id, kind as u16, kind.flags(), number, items, body);
@@ -79,10 +84,10 @@ impl<O: Output> Writer<O> {
     /// Appends a chunk whose body is JSON, with `items` things in it.
     pub fn json(
         &mut self,
-        kind: Kind,
+        kind: ChunkKind,
         items: usize,
         value: &impl Serialize,
-    ) -> Result<Written, Error> {
+    ) -> Result<Written, CapsuleError> {
         let body = serde_json::to_vec(value).map_err(std::io::Error::from)?;
         self.chunk(kind, items as u32, &body)
     }
@@ -93,12 +98,12 @@ impl<O: Output> Writer<O> {
     }
 
     /// Hands everything over; room that was not used is given back.
-    pub fn finish(mut self) -> Result<u64, Error> {
+    pub fn finish(mut self) -> Result<u64, CapsuleError> {
         self.output.finish()?;
         Ok(self.bytes)
     }
 
-    fn flush(&mut self) -> Result<Written, Error> {
+    fn flush(&mut self) -> Result<Written, CapsuleError> {
         let written = self.output.append(&self.buffer)?;
         if written == Written::Whole {
             self.bytes += self.buffer.len() as u64;

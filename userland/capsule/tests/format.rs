@@ -4,17 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use nsprobe_capsule::model::{
-    self, End, FrameName, Function, GeneratedName, Header, Names, Object, Text,
+    self, FrameName, GeneratedName, Object, RecordedFunction, RecordedNames, RecordingEnd,
+    RecordingHeader, Text,
 };
 use nsprobe_capsule::{
-    each_body, ChunkHeader, Contents, Damage, Error, Kind, Preamble, Reader, Reason, Rest, RestKey,
-    Stack, Writer, MAJOR, MAY_SKIP, MINOR,
+    each_body, CapsuleError, CapsuleReader, ChunkHeader, ChunkKind, Contents, Damage, Preamble,
+    Reason, Rest, RestKey, Stack, Writer, MAJOR, MAY_SKIP, MINOR,
 };
 use nsprobe_common::record::{
     Frame, Header as RecordHeader, Hit, Lost, Record, StackCopy, KIND_HIT, KIND_LOST,
     KIND_STACK_COPY,
 };
-use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, WordShape};
 use proptest::prelude::*;
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::IntoBytes;
@@ -58,8 +59,8 @@ fn lost(count: u64) -> Vec<u8> {
     lost.as_bytes().to_vec()
 }
 
-fn probe() -> model::Probe {
-    model::Probe {
+fn probe() -> model::RecordedProbe {
+    model::RecordedProbe {
         id: 1,
         planned: 0,
         role: "whole".into(),
@@ -67,14 +68,14 @@ fn probe() -> model::Probe {
         binary: "/bin/app".into(),
         function: "f".into(),
         offset: 0x1000,
-        fields: vec![FieldFormat::new("x", Shape::Word)],
+        fields: vec![FieldFormat::new("x", WordShape::Word)],
     }
 }
 
 fn name(offset: u64, function: &str) -> FrameName {
-    let named = |name: &str| Function {
+    let named = |name: &str| RecordedFunction {
         name: name.into(),
-        ..Function::default()
+        ..RecordedFunction::default()
     };
     FrameName {
         object: 7,
@@ -92,39 +93,39 @@ fn name(offset: u64, function: &str) -> FrameName {
 fn sample(batches: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
-    let header = Header {
+    let header = RecordingHeader {
         kernel: "7.2".into(),
         host: Text(vec![0xff, b'x']),
         start_ns: 5,
-        ..Header::default()
+        ..RecordingHeader::default()
     };
-    writer.json(Kind::Header, 1, &header).unwrap();
-    writer.json(Kind::Probes, 1, &[probe()]).unwrap();
+    writer.json(ChunkKind::Header, 1, &header).unwrap();
+    writer.json(ChunkKind::Probes, 1, &[probe()]).unwrap();
     let object = Object {
         id: 7,
         build_id: "abcd".into(),
         path: Some(Text(b"/bin/app".to_vec())),
         ..Object::default()
     };
-    writer.json(Kind::Objects, 1, &[object]).unwrap();
+    writer.json(ChunkKind::Objects, 1, &[object]).unwrap();
     let mut body = Vec::new();
     let stack = Stack {
         id: 3,
         words: vec![1 << 44 | 5, 2],
     };
     stack.push_to(&mut body);
-    writer.chunk(Kind::Stacks, 1, &body).unwrap();
+    writer.chunk(ChunkKind::Stacks, 1, &body).unwrap();
     for batch in 0..batches {
         let records = [hit(2 * batch, 3), lost(4), hit(2 * batch + 1, 0)].concat();
-        writer.chunk(Kind::Records, 2, &records).unwrap();
+        writer.chunk(ChunkKind::Records, 2, &records).unwrap();
     }
-    let names = Names {
+    let names = RecordedNames {
         frames: vec![name(0x1000, "main")],
-        ..Names::default()
+        ..RecordedNames::default()
     };
-    writer.json(Kind::Names, 1, &names).unwrap();
-    let end = End { hits: 2 * batches };
-    writer.json(Kind::End, 1, &end).unwrap();
+    writer.json(ChunkKind::Names, 1, &names).unwrap();
+    let end = RecordingEnd { hits: 2 * batches };
+    writer.json(ChunkKind::End, 1, &end).unwrap();
     writer.finish().unwrap();
     bytes
 }
@@ -139,15 +140,15 @@ impl nsprobe_capsule::Output for Shared<'_> {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<Contents, Error> {
-    Contents::read(&mut Reader::new(bytes)?)
+fn read(bytes: &[u8]) -> Result<Contents, CapsuleError> {
+    Contents::read(&mut CapsuleReader::new(bytes)?)
 }
 
 /// When the hits were, in the order of the file.
 fn times(bytes: &[u8]) -> Vec<u64> {
     let mut times = Vec::new();
-    let mut reader = Reader::new(bytes).unwrap();
-    let taken = reader.each_record(|record| -> Result<(), Error> {
+    let mut reader = CapsuleReader::new(bytes).unwrap();
+    let taken = reader.each_record(|record| -> Result<(), CapsuleError> {
         if let Record::Hit(hit, _) = record {
             times.push(hit.time_ns);
         }
@@ -160,7 +161,7 @@ fn times(bytes: &[u8]) -> Vec<u64> {
 /// Where each chunk begins, and behind the last one.
 fn places(bytes: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
-    let mut reader = Reader::new(bytes).unwrap();
+    let mut reader = CapsuleReader::new(bytes).unwrap();
     while let Some(found) = reader.next_chunk().unwrap() {
         places.push(found.unwrap().at as usize);
     }
@@ -181,7 +182,7 @@ fn what_was_written_comes_back() {
     assert_eq!(*contents.stacks[&3], [1 << 44 | 5, 2]);
     assert_eq!(contents.names[&(7, 0x1000, true)].functions[0].name, "main");
     assert_eq!((contents.hits, contents.lost), (6, 12));
-    assert_eq!(contents.end, Some(End { hits: 6 }));
+    assert_eq!(contents.end, Some(RecordingEnd { hits: 6 }));
     assert!(contents.places.contains(&(1, 5, false)) || contents.places.contains(&(1, 5, true)));
     assert!(contents.places.contains(&(7, 0x1005, true)));
     assert_eq!(times(&bytes), [0, 1, 2, 3, 4, 5]);
@@ -221,9 +222,9 @@ fn rests_come_back() {
     rest.push_to(&mut body);
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
-    writer.chunk(Kind::Rests, 1, &body).unwrap();
+    writer.chunk(ChunkKind::Rests, 1, &body).unwrap();
     // The same cut off: the chunk is whole, its body is not.
-    writer.chunk(Kind::Rests, 1, &body[..30]).unwrap();
+    writer.chunk(ChunkKind::Rests, 1, &body[..30]).unwrap();
     let contents = read(&bytes).unwrap();
     assert_eq!(contents.rests[&rest.of], (1, vec![4, 5].into()));
     let [Damage { reason, .. }] = contents.damages.as_slice() else {
@@ -255,16 +256,16 @@ fn records_are_divided_between_records_and_without_copies() {
 
 #[test]
 fn what_is_no_capsule_is_told() {
-    assert!(matches!(read(b""), Err(Error::Empty)));
+    assert!(matches!(read(b""), Err(CapsuleError::Empty)));
     assert!(matches!(
         read(b"\x7fELF and more of it, much more than that"),
-        Err(Error::NotCapsule)
+        Err(CapsuleError::NotCapsule)
     ));
-    assert!(matches!(read(b"x"), Err(Error::NotCapsule)));
+    assert!(matches!(read(b"x"), Err(CapsuleError::NotCapsule)));
     let bytes = sample(1);
     for count in 1..PREAMBLE {
         assert!(
-            matches!(read(&bytes[..count]), Err(Error::Short(_))),
+            matches!(read(&bytes[..count]), Err(CapsuleError::Short(_))),
             "{count}"
         );
     }
@@ -279,7 +280,7 @@ fn an_incompatible_major_version_is_refused() {
         preamble.major = U16::new(major);
         bytes[..PREAMBLE].copy_from_slice(preamble.sealed().as_bytes());
         let error = read(&bytes).unwrap_err();
-        assert!(matches!(error, Error::Major { .. }));
+        assert!(matches!(error, CapsuleError::Major { .. }));
         assert!(error.to_string().contains(advice), "{error}");
     }
 }
@@ -335,11 +336,11 @@ fn the_last_name_with_functions_counts() {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
     for function in ["", "first", "second", ""] {
-        let names = Names {
+        let names = RecordedNames {
             frames: vec![name(1, function)],
-            ..Names::default()
+            ..RecordedNames::default()
         };
-        writer.json(Kind::Names, 1, &names).unwrap();
+        writer.json(ChunkKind::Names, 1, &names).unwrap();
     }
     let contents = read(&bytes).unwrap();
     assert_eq!(contents.names[&(7, 1, true)].functions[0].name, "second");
@@ -353,9 +354,9 @@ fn generated_code_is_named_by_what_it_was_then() {
         pid: 7,
         address: 0x1000,
         from_ns,
-        functions: vec![Function {
+        functions: vec![RecordedFunction {
             name: name.to_owned(),
-            ..Function::default()
+            ..RecordedFunction::default()
         }],
         source: Some("jitdump".to_owned()),
         path: Some(Text(b"/tmp/jit-7.dump".to_vec())),
@@ -363,11 +364,11 @@ fn generated_code_is_named_by_what_it_was_then() {
     };
     let all = [generated(10, "first"), generated(20, "second")];
     for name in &all {
-        let names = Names {
+        let names = RecordedNames {
             generated: vec![name.clone()],
-            ..Names::default()
+            ..RecordedNames::default()
         };
-        writer.json(Kind::Names, 1, &names).unwrap();
+        writer.json(ChunkKind::Names, 1, &names).unwrap();
     }
     let contents = read(&bytes).unwrap();
     let at = |time_ns| Some(contents.generated.at(all[0].place(), time_ns)?.1);
@@ -381,15 +382,15 @@ fn what_is_appended_behind_a_cut_chunk_is_found() {
     let places = places(&whole);
     // As after a kill in the middle of the write of a chunk.
     let mut bytes = whole[..places[6] + HEADER + 10].to_vec();
-    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut reader = CapsuleReader::new(&bytes[..]).unwrap();
     while reader.next_chunk().unwrap().is_some() {}
     let (id, _) = reader.resume();
-    let names = Names {
+    let names = RecordedNames {
         frames: vec![name(9, "later")],
-        ..Names::default()
+        ..RecordedNames::default()
     };
     let mut writer = Writer::resumed(Shared(&mut bytes), id, 6);
-    writer.json(Kind::Names, 1, &names).unwrap();
+    writer.json(ChunkKind::Names, 1, &names).unwrap();
     let contents = read(&bytes).unwrap();
     assert_eq!(contents.names[&(7, 9, true)].functions[0].name, "later");
     assert_eq!(contents.hits, 4);
@@ -410,8 +411,10 @@ fn what_a_program_puts_into_a_record_is_no_chunk() {
     let record = [hit.as_bytes(), fields].concat();
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
-    writer.chunk(Kind::Records, 1, &record).unwrap();
-    writer.chunk(Kind::Records, 1, &self::hit(5, 0)).unwrap();
+    writer.chunk(ChunkKind::Records, 1, &record).unwrap();
+    writer
+        .chunk(ChunkKind::Records, 1, &self::hit(5, 0))
+        .unwrap();
     bytes[PREAMBLE + HEADER] ^= 1;
     let contents = read(&bytes).unwrap();
     assert_eq!(contents.hits, 1);
@@ -431,7 +434,7 @@ fn fields_that_claim_too_many_parts_are_refused() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
         writer
-            .chunk(Kind::Probes, 1, probe(layout).as_bytes())
+            .chunk(ChunkKind::Probes, 1, probe(layout).as_bytes())
             .unwrap();
         read(&bytes).unwrap()
     };

@@ -18,7 +18,7 @@ mod value;
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
     LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
-    ScriptPlan, Shown, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
+    ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
     VerifyPlan,
 };
 

@@ -10,8 +10,10 @@ use libnsprobe::common::record::{Header as RecordHeader, Hit, StackEnd, KIND_HIT
 use libnsprobe::common::task::{
     TaskLevel, TaskRecord, TASK_ALIVE, TASK_CGROUP, TASK_EXIT, TASK_FORK, TASK_LAST,
 };
-use nsprobe_capsule::model::{Container, End, Header, Probe, ProbeTotal, Summary};
-use nsprobe_capsule::{FileOutput, Kind, Writer};
+use nsprobe_capsule::model::{
+    Container, ProbeTotal, RecordedProbe, RecordingEnd, RecordingHeader, Summary,
+};
+use nsprobe_capsule::{ChunkKind, FileOutput, Writer};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -96,8 +98,10 @@ fn container(name: &str, cgroup: u64, space: Space, known_ms: u64) -> Container 
 fn write_sample(path: &Path, with_tasks: bool) {
     let file = File::create(path).unwrap();
     let mut writer = Writer::new(FileOutput::new(file, 0, 4096).unwrap()).unwrap();
-    writer.json(Kind::Header, 1, &Header::default()).unwrap();
-    let probe = Probe {
+    writer
+        .json(ChunkKind::Header, 1, &RecordingHeader::default())
+        .unwrap();
+    let probe = RecordedProbe {
         id: 1,
         role: "whole".into(),
         binary: "/usr/bin/app".into(),
@@ -107,7 +111,7 @@ fn write_sample(path: &Path, with_tasks: bool) {
         offset: 0,
         fields: Vec::new(),
     };
-    writer.json(Kind::Probes, 1, &[probe]).unwrap();
+    writer.json(ChunkKind::Probes, 1, &[probe]).unwrap();
     let before = [
         task(TASK_ALIVE, 1, 0, &[(HOST, 1)], 1),
         task(TASK_ALIVE, 1, 0, &[(HOST, 50)], 5),
@@ -131,9 +135,9 @@ fn write_sample(path: &Path, with_tasks: bool) {
         .filter(|record| with_tasks || !is_task(record));
     let records: Vec<u8> = records.flatten().copied().collect();
     if with_tasks {
-        writer.chunk(Kind::Tasks, 2, &before.concat()).unwrap();
+        writer.chunk(ChunkKind::Tasks, 2, &before.concat()).unwrap();
     }
-    writer.chunk(Kind::Records, 6, &records).unwrap();
+    writer.chunk(ChunkKind::Records, 6, &records).unwrap();
     let mut containers = vec![
         // Its name is found when the next has its number.
         container("old", 0, OLD, 60),
@@ -143,7 +147,7 @@ fn write_sample(path: &Path, with_tasks: bool) {
         containers.push(container("w\u{1b}b", 7, (0, 0), 16));
     }
     writer
-        .json(Kind::Containers, containers.len(), &containers)
+        .json(ChunkKind::Containers, containers.len(), &containers)
         .unwrap();
     let summary = Summary {
         received: 6,
@@ -156,8 +160,10 @@ fn write_sample(path: &Path, with_tasks: bool) {
         }],
         ..Summary::default()
     };
-    writer.json(Kind::Summary, 0, &summary).unwrap();
-    writer.json(Kind::End, 1, &End { hits: 6 }).unwrap();
+    writer.json(ChunkKind::Summary, 0, &summary).unwrap();
+    writer
+        .json(ChunkKind::End, 1, &RecordingEnd { hits: 6 })
+        .unwrap();
     writer.finish().unwrap();
 }
 

@@ -10,8 +10,8 @@ use libnsprobe::common::task::{
     TASK_EXEC, TASK_EXIT, TASK_FORK, TASK_KERNEL, TASK_LAST, TASK_NAME, TASK_NAMESPACES,
     TASK_ZOMBIE, WAKE_BEGUN, WAKE_NEW,
 };
-use nsprobe_capsule::model::{Container, End, Header, Object, Summary, Text};
-use nsprobe_capsule::{FileOutput, Kind, Writer};
+use nsprobe_capsule::model::{Container, Object, RecordingEnd, RecordingHeader, Summary, Text};
+use nsprobe_capsule::{ChunkKind, FileOutput, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
@@ -172,14 +172,14 @@ fn records() -> Vec<Vec<u8>> {
 fn write_capsule(path: &Path) {
     let file = File::create(path).unwrap();
     let mut writer = Writer::new(FileOutput::new(file, 0, 4096).unwrap()).unwrap();
-    let header = Header {
+    let header = RecordingHeader {
         nsprobe: "0.1.0".into(),
         kernel: "7.2.12".into(),
         machine: "x86_64".into(),
         host: Text(b"box\"\n".to_vec()),
         start_ns: START_NS,
         start_real_ns: 1_800_000_000_000_000_000,
-        ..Header::default()
+        ..RecordingHeader::default()
     };
     let object = Object {
         id: 1,
@@ -197,13 +197,17 @@ fn write_capsule(path: &Path) {
         unwritten: 7,
         ..Summary::default()
     };
-    writer.json(Kind::Header, 1, &header).unwrap();
-    writer.json(Kind::Containers, 1, &[container]).unwrap();
-    writer.json(Kind::Objects, 1, &[object]).unwrap();
-    writer.chunk(Kind::Tasks, 3, &dump().concat()).unwrap();
-    writer.chunk(Kind::Records, 0, &records().concat()).unwrap();
-    writer.json(Kind::Summary, 0, &summary).unwrap();
-    writer.json(Kind::End, 1, &End { hits: 0 }).unwrap();
+    writer.json(ChunkKind::Header, 1, &header).unwrap();
+    writer.json(ChunkKind::Containers, 1, &[container]).unwrap();
+    writer.json(ChunkKind::Objects, 1, &[object]).unwrap();
+    writer.chunk(ChunkKind::Tasks, 3, &dump().concat()).unwrap();
+    writer
+        .chunk(ChunkKind::Records, 0, &records().concat())
+        .unwrap();
+    writer.json(ChunkKind::Summary, 0, &summary).unwrap();
+    writer
+        .json(ChunkKind::End, 1, &RecordingEnd { hits: 0 })
+        .unwrap();
     writer.finish().unwrap();
 }
 

@@ -30,13 +30,13 @@ mod scratch;
 mod snapshot;
 mod state_file;
 
-pub use running::{Running, Scope};
+pub use running::{ContainerTasks, Running};
 pub use runtime::{Pod, Runtime, UnknownRuntime};
 pub use snapshot::Containers;
 
 use crate::{PidSpace, Result};
-use cgroup_path::{is_hex, Place};
-use known::Known;
+use cgroup_path::{is_hex, PathContainer};
+use known::KnownContainer;
 
 /// Digits of an id that people are shown.
 const SHORT_ID: usize = 12;
@@ -70,7 +70,7 @@ pub struct Container {
     /// When it was made, in seconds since 1970.
     pub created: Option<i64>,
     /// Whether it runs.
-    pub state: State,
+    pub state: ContainerState,
     /// The name of the container that it is within, behind those around that.
     pub inside: Option<String>,
     /// The first process of that one.
@@ -109,7 +109,7 @@ pub struct Cgroup {
 
 /// Whether a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ContainerState {
     /// It runs.
     Running,
     /// It is frozen.
@@ -120,14 +120,14 @@ pub enum State {
     Gone,
 }
 
-impl State {
+impl ContainerState {
     /// For people, and for `--json`.
     pub fn name(self) -> &'static str {
         match self {
-            State::Running => "running",
-            State::Paused => "paused",
-            State::Stopped => "stopped",
-            State::Gone => "gone",
+            ContainerState::Running => "running",
+            ContainerState::Paused => "paused",
+            ContainerState::Stopped => "stopped",
+            ContainerState::Gone => "gone",
         }
     }
 }
@@ -141,7 +141,7 @@ impl Container {
 
     /// Whether it has processes.
     pub fn is_running(&self) -> bool {
-        matches!(self.state, State::Running | State::Paused)
+        matches!(self.state, ContainerState::Running | ContainerState::Paused)
     }
 
     /// The id as people are shown it.
@@ -232,7 +232,7 @@ impl Container {
             pod: None,
             user: None,
             created: None,
-            state: State::Stopped,
+            state: ContainerState::Stopped,
             inside: None,
             outer: None,
             processes: Vec::new(),
@@ -241,7 +241,7 @@ impl Container {
     }
 
     /// What a state file says.
-    fn known(known: &Known) -> Container {
+    fn known(known: &KnownContainer) -> Container {
         let mut names = known.names.iter().cloned();
         let first = names.next();
         let of_pod = || known.pod.as_ref()?.container.clone();
@@ -263,7 +263,7 @@ impl Container {
     }
 
     /// A container that has no process, and why that is known.
-    fn stopped(known: &Known, why: Option<String>) -> Container {
+    fn stopped(known: &KnownContainer, why: Option<String>) -> Container {
         let mut container = Container::known(known);
         let why = why.filter(|why| !container.problems.contains(why));
         container.problems.extend(why);
@@ -271,7 +271,7 @@ impl Container {
     }
 
     /// Takes from the path of its control group what it does not know yet.
-    fn called_by(&mut self, place: &Place, is_unknown: bool) {
+    fn called_by(&mut self, place: &PathContainer, is_unknown: bool) {
         let is_named = !self.name.is_empty();
         if is_unknown && place.runtime != Runtime::Engine || !is_named {
             self.runtime = place.runtime;

@@ -46,7 +46,7 @@ impl fmt::Display for FileKind {
 /// The messages hold names that containers chose: escape them before printing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TargetError {
     /// The kernel does not report which programs start.
     #[error(
         "cannot learn which programs start ({source}): that needs root in the host's own user and \

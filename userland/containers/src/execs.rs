@@ -2,7 +2,7 @@
 //! Reports which processes have executed another program, through the kernel's process connector
 //! (`drivers/connector/cn_proc.c`, `include/uapi/linux/cn_proc.h`).
 
-use crate::{Error, Result};
+use crate::{Result, TargetError};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -49,7 +49,7 @@ impl Execs {
     pub fn new() -> Result<Execs> {
         subscribe()
             .map(|socket| Execs { socket })
-            .map_err(|errno| Error::NoExecs {
+            .map_err(|errno| TargetError::NoExecs {
                 source: errno.into(),
             })
     }

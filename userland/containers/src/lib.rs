@@ -20,8 +20,10 @@ mod panics;
 pub mod process;
 mod view;
 
-pub use container::{Cgroup, Container, Containers, Init, Pod, Running, Runtime, Scope, State};
-pub use error::{Error, FileKind};
+pub use container::{
+    Cgroup, Container, ContainerState, ContainerTasks, Containers, Init, Pod, Running, Runtime,
+};
+pub use error::{FileKind, TargetError};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use mount_view::MountView;
@@ -29,4 +31,4 @@ pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{all_processes, processes_in_pid_namespace, PidSpace, Process, RootId};
 
 /// The result of everything here that can fail.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, TargetError>;

@@ -5,7 +5,7 @@
 //! and leaves every other byte, the backslash too, as it is: a path that holds
 //! the four characters `\012` cannot be told from one with a newline.
 
-use crate::{Error, Result};
+use crate::{Result, TargetError};
 use nsprobe_text::nearest;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -203,12 +203,12 @@ pub(crate) fn find_library(files: Vec<Library>, name: &str) -> Result<Vec<Librar
     names.sort();
     names.dedup();
     match names.len() {
-        0 => Err(Error::NoSuchLibrary {
+        0 => Err(TargetError::NoSuchLibrary {
             name: name.to_owned(),
             mapped: mapped_names(name, &others),
         }),
         1 => Ok(found),
-        _ => Err(Error::AmbiguousLibrary {
+        _ => Err(TargetError::AmbiguousLibrary {
             name: name.to_owned(),
             matches: names,
         }),
@@ -300,17 +300,17 @@ nonsense\n";
         assert_eq!(find_library(files(), "/lib/libssl.so.3").unwrap().len(), 1);
         assert!(matches!(
             find_library(files(), "libx"),
-            Err(Error::AmbiguousLibrary { .. })
+            Err(TargetError::AmbiguousLibrary { .. })
         ));
         // "lib" is the beginning of all, but no whole word of any.
         let error = find_library(files(), "lib").unwrap_err();
         assert!(
-            matches!(&error, Error::NoSuchLibrary { mapped, .. } if mapped.len() == 4),
+            matches!(&error, TargetError::NoSuchLibrary { mapped, .. } if mapped.len() == 4),
             "{error}"
         );
         let error = find_library(files(), "libsl.so.3").unwrap_err();
         assert!(
-            matches!(&error, Error::NoSuchLibrary { mapped, .. } if mapped[0] == "libssl.so.3")
+            matches!(&error, TargetError::NoSuchLibrary { mapped, .. } if mapped[0] == "libssl.so.3")
         );
     }
 

@@ -23,7 +23,7 @@
 use crate::copy;
 use crate::panics;
 use crate::view::View;
-use crate::{Error, MountView, Process, Result};
+use crate::{MountView, Process, Result, TargetError};
 use nix::errno::Errno;
 use nix::fcntl::{open, AtFlags, OFlag};
 use nix::sched::{clone, setns, unshare, CloneFlags};
@@ -170,7 +170,7 @@ impl Opener {
     /// `path`: the file itself, or a copy of it where it is in FUSE.
     pub fn for_another_user(&self, file: File, path: &Path) -> Result<File> {
         self.run(path, move |path| {
-            copy::for_another_user(file).map_err(|source| Error::OpenFailed {
+            copy::for_another_user(file).map_err(|source| TargetError::OpenFailed {
                 path: path.to_owned(),
                 source,
             })
@@ -196,7 +196,7 @@ impl Opener {
         });
         opened.map_err(
             |error| match (error, paths.get(at.load(Ordering::Relaxed))) {
-                (Error::TimedOut { limit, .. }, Some(path)) => Error::TimedOut {
+                (TargetError::TimedOut { limit, .. }, Some(path)) => TargetError::TimedOut {
                     path: path.clone(),
                     limit,
                 },
@@ -211,7 +211,7 @@ impl Opener {
         T: Send + 'static,
         J: FnOnce(&Path) -> Result<T> + Send + 'static,
     {
-        let place = Place::take(path)?;
+        let place = ThreadSlot::take(path)?;
         let (sender, receiver) = sync_channel(1);
         let asked = path.to_owned();
         let thread = Builder::new()
@@ -234,7 +234,7 @@ impl Opener {
                 let _ = thread.join();
                 answer
             }
-            Err(RecvTimeoutError::Timeout) => Err(Error::TimedOut {
+            Err(RecvTimeoutError::Timeout) => Err(TargetError::TimedOut {
                 path: path.to_owned(),
                 limit: self.limit,
             }),
@@ -244,21 +244,21 @@ impl Opener {
 }
 
 /// One of the threads that there may be at a time; given back with the value.
-struct Place;
+struct ThreadSlot;
 
-impl Place {
-    fn take(path: &Path) -> Result<Place> {
-        let place = Place;
+impl ThreadSlot {
+    fn take(path: &Path) -> Result<ThreadSlot> {
+        let place = ThreadSlot;
         match UNDER_WAY.fetch_add(1, Ordering::Relaxed) {
             0..BEHIND_MAX => Ok(place),
-            _ => Err(Error::TooManyWait {
+            _ => Err(TargetError::TooManyWait {
                 path: path.to_owned(),
             }),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
@@ -319,14 +319,14 @@ fn apart<T>(job: impl FnOnce() -> T) -> io::Result<T> {
 }
 
 fn ours() -> Result<View> {
-    View::ours().map_err(|errno| Error::OpenFailed {
+    View::ours().map_err(|errno| TargetError::OpenFailed {
         path: ".".into(),
         source: errno.into(),
     })
 }
 
-fn helper_failed(path: &Path, why: String) -> Error {
-    Error::HelperFailed {
+fn helper_failed(path: &Path, why: String) -> TargetError {
+    TargetError::HelperFailed {
         path: path.to_owned(),
         why,
     }
@@ -357,7 +357,7 @@ struct Destination {
 impl Destination {
     fn of(mount_view: &MountView) -> Result<Destination> {
         let pid = mount_view.pid;
-        let failed = |source| Error::CannotJoin {
+        let failed = |source| TargetError::CannotJoin {
             pid,
             step: "keep its root directory",
             source,
@@ -397,15 +397,15 @@ impl Destination {
                 .map_err(|errno| cannot_join(pid, "setns", errno))?;
         }
         if !arrived(&self.proc)? {
-            return Err(Error::NotArrived { pid });
+            return Err(TargetError::NotArrived { pid });
         }
         let view = View::rooted(self.root, self.proc);
         // The target may have gone elsewhere after its namespace was opened and
         // before its root was.
         match view.root_is_mounted_here() {
             Ok(true) => Ok(view),
-            Ok(false) => Err(Error::NotArrived { pid }),
-            Err(source) => Err(Error::CannotJoin {
+            Ok(false) => Err(TargetError::NotArrived { pid }),
+            Err(source) => Err(TargetError::CannotJoin {
                 pid,
                 step: "read its mount table",
                 source,
@@ -414,8 +414,8 @@ impl Destination {
     }
 }
 
-fn cannot_join(pid: u32, step: &'static str, errno: Errno) -> Error {
-    Error::CannotJoin {
+fn cannot_join(pid: u32, step: &'static str, errno: Errno) -> TargetError {
+    TargetError::CannotJoin {
         pid,
         step,
         source: errno.into(),
@@ -462,7 +462,7 @@ mod tests {
         let path = Path::new("/proc/self/exe");
         let visit = opener.run(path, |_| -> Result<()> { panic!("on purpose") });
         let why = match visit {
-            Err(Error::HelperFailed { why, .. }) => why,
+            Err(TargetError::HelperFailed { why, .. }) => why,
             other => panic!("{other:?}"),
         };
         assert_eq!(why, "on purpose");
@@ -490,11 +490,14 @@ mod tests {
                 let _ = wait.recv();
                 Ok(())
             });
-            assert!(matches!(behind, Err(Error::TimedOut { .. })), "{behind:?}");
+            assert!(
+                matches!(behind, Err(TargetError::TimedOut { .. })),
+                "{behind:?}"
+            );
         }
         let refused = open_here(path);
         assert!(
-            matches!(refused, Err(Error::TooManyWait { .. })),
+            matches!(refused, Err(TargetError::TooManyWait { .. })),
             "{refused:?}"
         );
         drop(answers);
@@ -557,7 +560,7 @@ mod tests {
         };
         let ended = visit(|| panic!("on purpose"));
         assert!(
-            matches!(ended, Err(Error::HelperFailed { .. })),
+            matches!(ended, Err(TargetError::HelperFailed { .. })),
             "{ended:?}"
         );
         assert!(!was_opened(), "it was opened for a panic");

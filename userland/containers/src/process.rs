@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process, held in a way that a recycled pid cannot fake.
 
-use crate::{mappings, Error, Library, Mapping, Result};
+use crate::{mappings, Library, Mapping, Result, TargetError};
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, AtFlags, OFlag};
 use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
@@ -65,7 +65,7 @@ impl Process {
     pub fn open(pid: u32) -> Result<Process> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(format!("/proc/{pid}").as_str(), flags, Mode::empty())
-            .map_err(|_| Error::NoSuchProcess { pid })?;
+            .map_err(|_| TargetError::NoSuchProcess { pid })?;
         let number = i32::try_from(pid)
             .ok()
             .and_then(rustix::process::Pid::from_raw);
@@ -73,7 +73,7 @@ impl Process {
             .and_then(|pid| {
                 rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
             })
-            .ok_or(Error::NoSuchProcess { pid })?;
+            .ok_or(TargetError::NoSuchProcess { pid })?;
         let mut process = Process {
             pid,
             pidfd,
@@ -82,9 +82,11 @@ impl Process {
         };
         // The directory came first: if it still lives, the number was not used
         // again before the pidfd was made, and both are the same process.
-        let stat = process.stat().map_err(|_| Error::NoSuchProcess { pid })?;
+        let stat = process
+            .stat()
+            .map_err(|_| TargetError::NoSuchProcess { pid })?;
         if stat.is_dead() {
-            return Err(Error::NoSuchProcess { pid });
+            return Err(TargetError::NoSuchProcess { pid });
         }
         process.start_time = stat.start_time;
         Ok(process)
@@ -144,7 +146,7 @@ impl Process {
     pub fn effective_uid(&self) -> Result<u32> {
         let users = self.numbers("Uid:")?;
         let effective = users.get(1).copied();
-        effective.ok_or(Error::ProcessGone { pid: self.pid })
+        effective.ok_or(TargetError::ProcessGone { pid: self.pid })
     }
 
     /// The numbers in the line of its status that begins so.
@@ -172,7 +174,7 @@ impl Process {
         let mut found = mappings::find_library(files, name)?;
         match (found.pop(), found.is_empty()) {
             (Some(library), true) => Ok(library),
-            (last, _) => Err(Error::AmbiguousLibrary {
+            (last, _) => Err(TargetError::AmbiguousLibrary {
                 name: name.to_owned(),
                 matches: found
                     .into_iter()
@@ -217,17 +219,17 @@ impl Process {
 
     fn stat(&self) -> Result<Stat> {
         let bytes = self.read("stat")?;
-        Stat::parse(&bytes).ok_or(Error::ProcessGone { pid: self.pid })
+        Stat::parse(&bytes).ok_or(TargetError::ProcessGone { pid: self.pid })
     }
 
     /// The error for `name`, or that the process is gone when that is why.
-    fn failed(&self, what: &'static str, source: io::Error) -> Error {
+    fn failed(&self, what: &'static str, source: io::Error) -> TargetError {
         let pid = self.pid;
         let gone = [Errno::ESRCH, Errno::ENOENT].map(|errno| Some(errno as i32));
         if gone.contains(&source.raw_os_error()) {
-            return Error::ProcessGone { pid };
+            return TargetError::ProcessGone { pid };
         }
-        Error::ProcessUnreadable { pid, what, source }
+        TargetError::ProcessUnreadable { pid, what, source }
     }
 }
 
@@ -297,7 +299,7 @@ impl Stat {
 
 /// The pids of all processes, rising.
 pub fn all_processes() -> Result<Vec<u32>> {
-    let entries = std::fs::read_dir("/proc").map_err(|source| Error::StateUnreadable {
+    let entries = std::fs::read_dir("/proc").map_err(|source| TargetError::StateUnreadable {
         path: "/proc".into(),
         source,
     })?;
@@ -360,10 +362,13 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.still_same());
-        assert!(matches!(process.mappings(), Err(Error::ProcessGone { .. })));
+        assert!(matches!(
+            process.mappings(),
+            Err(TargetError::ProcessGone { .. })
+        ));
         assert!(matches!(
             Process::open(process.pid()),
-            Err(Error::NoSuchProcess { .. })
+            Err(TargetError::NoSuchProcess { .. })
         ));
     }
 
@@ -386,7 +391,7 @@ mod tests {
         for pid in [0, u32::MAX, i32::MAX as u32] {
             assert!(matches!(
                 Process::open(pid),
-                Err(Error::NoSuchProcess { .. })
+                Err(TargetError::NoSuchProcess { .. })
             ));
         }
     }

@@ -7,7 +7,7 @@
 //! to it), and nothing else.
 
 use crate::copy::{self, answering};
-use crate::{Error, FileKind, OpenedFile, Result, Stamp};
+use crate::{FileKind, OpenedFile, Result, Stamp, TargetError};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, openat2, OFlag, OpenHow, ResolveFlag};
@@ -130,18 +130,18 @@ impl View {
         };
         if let Err(Errno::EXDEV) = found {
             if self.resolve.contains(ResolveFlag::RESOLVE_NO_XDEV) {
-                return Err(Error::NamespaceEnded { path: path.into() });
+                return Err(TargetError::NamespaceEnded { path: path.into() });
             }
             if let Some(file_system) = self.need_not_answer(path)? {
                 let path = path.to_owned();
-                return Err(Error::NeedNotAnswer { path, file_system });
+                return Err(TargetError::NeedNotAnswer { path, file_system });
             }
             found = self.look_up_by(path, self.resolve);
         }
         match found {
             Ok(place) => Ok(Some(place)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
-            Err(Errno::ELOOP) => Err(Error::BadLink { path: path.into() }),
+            Err(Errno::ELOOP) => Err(TargetError::BadLink { path: path.into() }),
             Err(errno) => Err(failed(path, errno.into())),
         }
     }
@@ -150,7 +150,7 @@ impl View {
     fn open_place(&self, place: &OwnedFd, path: &Path) -> Result<OpenedFile> {
         let failed = |errno: Errno| failed(path, errno.into());
         let stat = fstat(place).map_err(failed)?;
-        let refused = |kind| Error::NotRegular {
+        let refused = |kind| TargetError::NotRegular {
             path: path.to_owned(),
             kind,
         };
@@ -222,15 +222,15 @@ impl View {
         }
     }
 
-    fn explain(&self, path: &Path, errno: Errno) -> Error {
+    fn explain(&self, path: &Path, errno: Errno) -> TargetError {
         let path = path.to_owned();
         match errno {
-            Errno::ENOENT => Error::NotFound {
+            Errno::ENOENT => TargetError::NotFound {
                 nearest: self.similar(&path),
                 path,
             },
-            Errno::ELOOP => Error::BadLink { path },
-            _ => Error::OpenFailed {
+            Errno::ELOOP => TargetError::BadLink { path },
+            _ => TargetError::OpenFailed {
                 path,
                 source: errno.into(),
             },
@@ -274,8 +274,8 @@ impl View {
     }
 }
 
-fn failed(path: &Path, source: io::Error) -> Error {
-    Error::OpenFailed {
+fn failed(path: &Path, source: io::Error) -> TargetError {
+    TargetError::OpenFailed {
         path: path.to_owned(),
         source,
     }

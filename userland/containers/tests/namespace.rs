@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use nsprobe_containers::{
-    open_here, open_in, Error, FileKind, MountView, OpenedFile, Opener, Process,
+    open_here, open_in, FileKind, MountView, OpenedFile, Opener, Process, TargetError,
 };
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -137,7 +137,7 @@ fn the_targets_file_is_opened_and_not_the_decoy() {
     // A path that only the host has is none of the target's.
     let hidden = folder.file("app/host-only", "host");
     let error = open_in(&process, &hidden).unwrap_err();
-    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    assert!(matches!(error, TargetError::NotFound { .. }), "{error}");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_chrooted_target_is_asked_below_its_root() {
         assert_eq!(text(opened), "inside", "{name}");
     }
     let error = open_in(&process, Path::new("/escape")).unwrap_err();
-    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    assert!(matches!(error, TargetError::NotFound { .. }), "{error}");
 }
 
 #[test]
@@ -232,13 +232,13 @@ fn whatever_is_no_regular_file_is_refused_by_name() {
     ] {
         for error in [open_in(&process, &path), open_here(&path)].map(Result::unwrap_err) {
             assert!(
-                matches!(error, Error::NotRegular { kind: found, .. } if found == kind),
+                matches!(error, TargetError::NotRegular { kind: found, .. } if found == kind),
                 "{error}"
             );
         }
     }
     let error = open_in(&process, &inside("binary/below")).unwrap_err();
-    assert!(matches!(error, Error::OpenFailed { .. }), "{error}");
+    assert!(matches!(error, TargetError::OpenFailed { .. }), "{error}");
 }
 
 /// Debug files are looked for in many places, and most of these do not exist.
@@ -267,8 +267,8 @@ fn of_many_paths_those_that_are_there_are_opened() {
     let mut next = || opened.next().unwrap();
     assert_eq!(text(next().unwrap()), "first");
     let kind = FileKind::Fifo;
-    assert!(matches!(next(), Err(Error::NotRegular { kind: found, .. }) if found == kind));
-    assert!(matches!(next(), Err(Error::BadLink { .. })));
+    assert!(matches!(next(), Err(TargetError::NotRegular { kind: found, .. }) if found == kind));
+    assert!(matches!(next(), Err(TargetError::BadLink { .. })));
     assert_eq!(text(next().unwrap()), "second");
     assert_eq!(opened.count(), 0);
     assert_eq!(opener.open_all_here(paths).unwrap().len(), 4);
@@ -286,7 +286,7 @@ fn links_that_loop_or_are_magic_are_refused() {
     let magic = PathBuf::from(format!("/proc/{}/root/etc/passwd", process.pid()));
     for path in [folder.0.join("loop"), folder.0.join("magic"), magic] {
         let error = open_in(&process, &path).unwrap_err();
-        assert!(matches!(error, Error::BadLink { .. }), "{error}");
+        assert!(matches!(error, TargetError::BadLink { .. }), "{error}");
     }
     // On our own behalf the link of procfs is what the user wrote.
     assert!(open_here(Path::new("/proc/self/exe")).is_ok());
@@ -300,7 +300,7 @@ fn a_missing_file_tells_what_is_similar() {
     let target = Target::here();
     for missing in ["sbin/redis-sever", "sbim/redis-server", "sbin/redis"] {
         let error = open_in(&target.process(), &folder.0.join(missing)).unwrap_err();
-        let Error::NotFound { nearest, .. } = &error else {
+        let TargetError::NotFound { nearest, .. } = &error else {
             panic!("{error}");
         };
         assert!(real.starts_with(&nearest[0]), "{error}");
@@ -316,7 +316,7 @@ fn a_dead_target_is_an_error_and_not_the_hosts_file() {
     let process = target.process();
     drop(target);
     let error = open_in(&process, &binary).unwrap_err();
-    assert!(matches!(error, Error::ProcessGone { .. }), "{error}");
+    assert!(matches!(error, TargetError::ProcessGone { .. }), "{error}");
 }
 
 #[test]
@@ -347,7 +347,10 @@ fn a_held_root_shows_its_mount_also_when_the_namespace_has_ended() {
         assert_eq!(text(opened.next().unwrap().unwrap()).trim(), "kept");
         opened.next()
     };
-    assert!(matches!(look(), Some(Err(Error::NamespaceEnded { .. }))));
+    assert!(matches!(
+        look(),
+        Some(Err(TargetError::NamespaceEnded { .. }))
+    ));
     drop(target);
     assert!(look().is_none(), "what was mounted there is gone");
     assert_eq!(openers(), 0);
@@ -374,7 +377,7 @@ fn the_limit_is_kept() {
     };
     // Either it was faster than we could ask, or it says that it was too slow.
     if let Err(error) = opener.open_in(&target.process(), Path::new("/bin/sh")) {
-        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert!(matches!(error, TargetError::TimedOut { .. }), "{error}");
     }
     // The thread that nobody waited for ends all the same.
     while openers() > 0 {

@@ -2,7 +2,7 @@
 //! Values as bytes (CTF 1.8, section 4). All types are aligned to bytes, so an event is the
 //! same bytes wherever it lies.
 
-use crate::error::Error;
+use crate::error::CtfError;
 use crate::types::{Field, Type, Value};
 use nsprobe_text::escaped;
 
@@ -12,8 +12,8 @@ pub(crate) fn fields(
     fields: &[Field],
     values: &[Value<'_>],
     out: &mut Vec<u8>,
-) -> Result<(), Error> {
-    let mismatch = |field: &str| Error::Mismatch {
+) -> Result<(), CtfError> {
+    let mismatch = |field: &str| CtfError::Mismatch {
         event: event.to_owned(),
         field: field.to_owned(),
     };

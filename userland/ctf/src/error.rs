@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Why a trace could not be written. Nothing is left of it then.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CtfError {
     /// Something has the trace's name already.
     #[error("{0} exists: a trace needs a folder of its own")]
     Exists(PathBuf),
@@ -39,18 +39,18 @@ pub enum Error {
     NoClass,
 }
 
-impl Error {
+impl CtfError {
     /// The same of the folder that the user named, which has another name meanwhile.
-    pub(crate) fn of(self, destination: &std::path::Path) -> Error {
+    pub(crate) fn of(self, destination: &std::path::Path) -> CtfError {
         match self {
-            Error::Io { source, .. } => Error::at(destination)(source),
+            CtfError::Io { source, .. } => CtfError::at(destination)(source),
             error => error,
         }
     }
 
     /// A refusal at `path`.
-    pub(crate) fn at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
-        move |source| Error::Io {
+    pub(crate) fn at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> CtfError + '_ {
+        move |source| CtfError::Io {
             path: path.to_owned(),
             source,
         }

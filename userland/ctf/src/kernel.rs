@@ -9,11 +9,11 @@ mod names;
 
 pub use layout::{classes, KernelEvent, StatedumpShape};
 
-use crate::error::Error;
+use crate::error::CtfError;
 use crate::trace::Trace;
 use crate::types::{Channel, ChannelId, EventId, Value};
 use layout::ALL;
-use names::Names;
+use names::ThreadNames;
 use nsprobe_common::task::{
     SwitchRecord, TaskDetails, TaskLevel, TaskRecord, WakeRecord, NAMESPACES, SWITCH_FROM_IDLE,
     SWITCH_TO_IDLE, TASK_ALIVE, TASK_CGROUP, TASK_EXEC, TASK_EXIT, TASK_FORK, TASK_LAST, TASK_NAME,
@@ -36,7 +36,7 @@ pub struct KernelEvents {
     shape: StatedumpShape,
     /// By their place in [`ALL`].
     ids: Vec<EventId>,
-    names: Names,
+    names: ThreadNames,
     /// The parent of each pid namespace that was announced.
     parents: HashMap<u32, u32>,
 }
@@ -50,7 +50,7 @@ struct At {
 
 impl KernelEvents {
     /// With a channel of their own.
-    pub fn new(trace: &mut Trace, shape: StatedumpShape) -> Result<KernelEvents, Error> {
+    pub fn new(trace: &mut Trace, shape: StatedumpShape) -> Result<KernelEvents, CtfError> {
         let channel = trace.channel(Channel {
             name: "channel0".to_owned(),
             context: Vec::new(),
@@ -61,7 +61,7 @@ impl KernelEvents {
             channel,
             shape,
             ids: ids.collect::<Result<_, _>>()?,
-            names: Names::default(),
+            names: ThreadNames::default(),
             parents: HashMap::new(),
         })
     }
@@ -72,7 +72,7 @@ impl KernelEvents {
     }
 
     /// Writes a context switch.
-    pub fn switch(&self, trace: &mut Trace, record: &SwitchRecord) -> Result<(), Error> {
+    pub fn switch(&self, trace: &mut Trace, record: &SwitchRecord) -> Result<(), CtfError> {
         let at = At {
             cpu: record.cpu.into(),
             time_ns: record.time_ns,
@@ -98,7 +98,7 @@ impl KernelEvents {
     }
 
     /// Writes a wake-up; skips one of a later kind.
-    pub fn wake(&self, trace: &mut Trace, record: &WakeRecord) -> Result<(), Error> {
+    pub fn wake(&self, trace: &mut Trace, record: &WakeRecord) -> Result<(), CtfError> {
         let event = match record.what {
             WAKE_BEGUN => KernelEvent::Waking,
             WAKE_DONE => KernelEvent::Wakeup,
@@ -126,7 +126,7 @@ impl KernelEvents {
         record: &TaskRecord,
         details: &TaskDetails<'_>,
         program: Option<&[u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let at = At {
             cpu: record.cpu,
             time_ns: record.time_ns,
@@ -155,7 +155,7 @@ impl KernelEvents {
         trace: &mut Trace,
         at: At,
         levels: &[TaskLevel],
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let mut parent = 0;
         for (number, level) in levels.iter().enumerate() {
             if self.parents.get(&level.inum) != Some(&parent) {
@@ -177,7 +177,7 @@ impl KernelEvents {
         at: At,
         record: &TaskRecord,
         details: &TaskDetails<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let (child, own) = (details.outer(), details.own());
         let maker = details.parent.first().copied();
         let maker_namespace = details.parent.last().map_or(0, |level| level.inum);
@@ -207,7 +207,7 @@ impl KernelEvents {
         record: &TaskRecord,
         tid: u32,
         program: Option<&[u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let old_tid = match record.value {
             0 => tid,
             old_tid => old_tid,
@@ -224,7 +224,13 @@ impl KernelEvents {
         self.write(trace, KernelEvent::Exec, at, &values)
     }
 
-    fn exit(&self, trace: &mut Trace, at: At, record: &TaskRecord, tid: u32) -> Result<(), Error> {
+    fn exit(
+        &self,
+        trace: &mut Trace,
+        at: At,
+        record: &TaskRecord,
+        tid: u32,
+    ) -> Result<(), CtfError> {
         let mut values = vec![
             Value::text(&record.comm),
             tid.into(),
@@ -244,7 +250,7 @@ impl KernelEvents {
         at: At,
         record: &TaskRecord,
         tid: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let mut values: Vec<Value<'_>> = Vec::with_capacity(1 + NAMESPACES);
         values.push(tid.into());
         values.extend(record.namespaces.iter().map(|inum| Value::from(*inum)));
@@ -257,7 +263,7 @@ impl KernelEvents {
         at: At,
         record: &TaskRecord,
         tid: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let values = [tid.into(), record.cgroup.into()];
         self.write(trace, KernelEvent::TaskCgroup, at, &values)
     }
@@ -268,10 +274,10 @@ impl KernelEvents {
         event: KernelEvent,
         at: At,
         values: &[Value<'_>],
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let place = ALL.iter().position(|(known, ..)| *known == event);
         let id = place.and_then(|place| self.ids.get(place));
-        let id = *id.ok_or(Error::NoClass)?;
+        let id = *id.ok_or(CtfError::NoClass)?;
         trace.event(id, at.cpu, at.time_ns, &[], values)
     }
 }

@@ -22,6 +22,6 @@ mod trace;
 mod tsdl;
 mod types;
 
-pub use error::Error;
+pub use error::CtfError;
 pub use trace::{Description, EnvironmentValue, Totals, Trace, UNKNOWN_OFFSET};
 pub use types::{Channel, ChannelId, EventClass, EventId, Field, FieldNames, Type, Value};

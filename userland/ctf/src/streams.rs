@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The streams of a trace: their packets go to files as soon as they are full.
 
-use crate::error::Error;
+use crate::error::CtfError;
 use crate::packet::{Packet, StreamIdentity};
 use crate::pending::{Waiting, What};
 use crate::types::ChannelId;
@@ -49,7 +49,7 @@ impl Streams {
     }
 
     /// Appends to the stream that it belongs to; `channel` is what its files are called.
-    pub(crate) fn append(&mut self, channel: &str, waiting: &Waiting) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, channel: &str, waiting: &Waiting) -> Result<(), CtfError> {
         let Waiting { time_ns, cpu, .. } = *waiting;
         let stream = self.stream(channel, waiting.channel, cpu, time_ns)?;
         let is_done = match &waiting.what {
@@ -69,7 +69,7 @@ impl Streams {
     }
 
     /// Writes what is not written yet.
-    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self) -> Result<(), CtfError> {
         let streams = self.of.values_mut().flatten();
         for stream in streams.filter(|stream| stream.packet.is_wanted()) {
             stream.write()?;
@@ -84,10 +84,10 @@ impl Streams {
         channel: ChannelId,
         cpu: u32,
         time_ns: u64,
-    ) -> Result<&mut Stream, Error> {
+    ) -> Result<&mut Stream, CtfError> {
         let is_new = !self.of.contains_key(&(channel, cpu));
         if is_new && self.of.range((channel, 0)..=(channel, u32::MAX)).count() >= CPUS_MAX {
-            return Err(Error::TooManyCpus(CPUS_MAX));
+            return Err(CtfError::TooManyCpus(CPUS_MAX));
         }
         let streams = self.of.entry((channel, cpu)).or_default();
         let before = streams.iter().enumerate();
@@ -95,7 +95,7 @@ impl Streams {
         let nearest = before.max_by_key(|(_, stream)| stream.packet.latest());
         let index = match nearest {
             Some((index, _)) => index,
-            None if streams.len() >= STREAMS_MAX => return Err(Error::Disorder(cpu)),
+            None if streams.len() >= STREAMS_MAX => return Err(CtfError::Disorder(cpu)),
             None => {
                 let more = match streams.len() {
                     0 => String::new(),
@@ -114,17 +114,17 @@ impl Streams {
                 streams.len() - 1
             }
         };
-        streams.get_mut(index).ok_or(Error::NoClass)
+        streams.get_mut(index).ok_or(CtfError::NoClass)
     }
 }
 
 impl Stream {
-    fn write(&mut self) -> Result<(), Error> {
+    fn write(&mut self) -> Result<(), CtfError> {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&self.file);
         let bytes = self.packet.finished();
         file.and_then(|mut file| file.write_all(bytes))
-            .map_err(Error::at(&self.file))?;
+            .map_err(CtfError::at(&self.file))?;
         self.packet.next();
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! A trace that is being written.
 
 use crate::encode;
-use crate::error::Error;
+use crate::error::CtfError;
 use crate::folder::NewFolder;
 use crate::pending::{Pending, Waiting, What};
 use crate::streams::Streams;
@@ -59,7 +59,7 @@ pub struct Trace {
 
 impl Trace {
     /// A trace that will be the folder `path`, which must not be there yet.
-    pub fn create(path: &Path, description: Description) -> Result<Trace, Error> {
+    pub fn create(path: &Path, description: Description) -> Result<Trace, CtfError> {
         let folder = NewFolder::create(path)?;
         Ok(Trace {
             channels: Vec::new(),
@@ -78,11 +78,11 @@ impl Trace {
     }
 
     /// Adds a class of events to a channel.
-    pub fn class(&mut self, channel: ChannelId, class: EventClass) -> Result<EventId, Error> {
+    pub fn class(&mut self, channel: ChannelId, class: EventClass) -> Result<EventId, CtfError> {
         let (_, classes) = self
             .channels
             .get_mut(channel.0 as usize)
-            .ok_or(Error::NoClass)?;
+            .ok_or(CtfError::NoClass)?;
         classes.push(class);
         let number = classes.len() as u32 - 1;
         Ok(EventId { channel, number })
@@ -97,10 +97,10 @@ impl Trace {
         time_ns: u64,
         context: &[Value<'_>],
         values: &[Value<'_>],
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let found = self.channels.get(id.channel.0 as usize);
-        let (channel, classes) = found.ok_or(Error::NoClass)?;
-        let class = classes.get(id.number as usize).ok_or(Error::NoClass)?;
+        let (channel, classes) = found.ok_or(CtfError::NoClass)?;
+        let class = classes.get(id.number as usize).ok_or(CtfError::NoClass)?;
         let mut bytes = Vec::new();
         encode::fields(&class.name, &channel.context, context, &mut bytes)?;
         encode::fields(&class.name, &class.fields, values, &mut bytes)?;
@@ -117,14 +117,14 @@ impl Trace {
         cpu: u32,
         time_ns: u64,
         count: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         self.totals.discarded = self.totals.discarded.saturating_add(count);
         self.pending.push(time_ns, channel, cpu, What::Loss(count));
         self.settle()
     }
 
     /// Writes what is left, and gives the folder its name.
-    pub fn finish(mut self) -> Result<Totals, Error> {
+    pub fn finish(mut self) -> Result<Totals, CtfError> {
         while let Some(waiting) = self.pending.pop() {
             self.write(&waiting)?;
         }
@@ -132,22 +132,22 @@ impl Trace {
         finished.map_err(|error| error.of(self.folder.destination()))?;
         let text = tsdl::metadata(&self.description, &self.channels);
         fs::write(self.folder.path().join("metadata"), text)
-            .map_err(Error::at(self.folder.destination()))?;
+            .map_err(CtfError::at(self.folder.destination()))?;
         self.totals.streams = self.streams.count();
         self.folder.finish()?;
         Ok(self.totals)
     }
 
-    fn settle(&mut self) -> Result<(), Error> {
+    fn settle(&mut self) -> Result<(), CtfError> {
         while let Some(waiting) = self.pending.pop_over() {
             self.write(&waiting)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, waiting: &Waiting) -> Result<(), Error> {
+    fn write(&mut self, waiting: &Waiting) -> Result<(), CtfError> {
         let found = self.channels.get(waiting.channel.0 as usize);
-        let (channel, _) = found.ok_or(Error::NoClass)?;
+        let (channel, _) = found.ok_or(CtfError::NoClass)?;
         let appended = self.streams.append(&channel.name, waiting);
         appended.map_err(|error| error.of(self.folder.destination()))
     }

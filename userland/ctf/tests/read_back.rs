@@ -3,7 +3,7 @@
 //! hostile text. By babeltrace2: the tests of the CLI's export.
 
 use crate::support::{read, Channels, ReadEvent, Scratch, UUID};
-use nsprobe_ctf::{Channel, Description, Error, EventClass, Field, Totals, Trace, Type, Value};
+use nsprobe_ctf::{Channel, CtfError, Description, EventClass, Field, Totals, Trace, Type, Value};
 use nsprobe_text::escaped;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -137,7 +137,7 @@ fn all() -> impl Strategy<Value = (Channels, Vec<Given>)> {
     })
 }
 
-fn write(path: &Path, channels: &Channels, events: &[Given]) -> Result<Totals, Error> {
+fn write(path: &Path, channels: &Channels, events: &[Given]) -> Result<Totals, CtfError> {
     let description = Description {
         uuid: UUID,
         clock_offset_ns: 1_700_000_000_000_000_000,
@@ -306,14 +306,14 @@ fn what_is_in_the_way_stays_and_nothing_is_left() {
     let path = scratch.0.join("trace");
     std::fs::write(&path, "mine").unwrap();
     let error = write(&path, &one_class(), &[]).unwrap_err();
-    assert!(matches!(error, Error::Exists(_)), "{error}");
+    assert!(matches!(error, CtfError::Exists(_)), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     let nowhere = write(&scratch.0.join("no/trace"), &one_class(), &[]).unwrap_err();
     assert!(nowhere.to_string().contains("no/trace"), "{nowhere}");
     let later = scratch.0.join("later");
     let trace = Trace::create(&later, Description::default()).unwrap();
     std::fs::create_dir(&later).unwrap();
-    assert!(matches!(trace.finish().unwrap_err(), Error::Exists(_)));
+    assert!(matches!(trace.finish().unwrap_err(), CtfError::Exists(_)));
     let mut left: Vec<_> = std::fs::read_dir(&scratch.0)
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -335,6 +335,6 @@ fn a_value_of_another_type_is_refused() {
     ] {
         wrong.values = values;
         let error = write(&scratch.0.join("trace"), &one_class(), &[wrong.clone()]).unwrap_err();
-        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        assert!(matches!(error, CtfError::Mismatch { .. }), "{error}");
     }
 }

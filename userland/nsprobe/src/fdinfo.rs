@@ -51,7 +51,7 @@ pub struct ProbeStatus {
 }
 
 /// Distinguishes sessions: by their number, or by a process and its descriptor.
-type Key = (u64, (u32, OsString));
+type SessionKey = (u64, (u32, OsString));
 
 /// All sessions that the caller may look at, but not the caller's own.
 pub fn sessions() -> Result<Vec<SessionStatus>> {
@@ -75,7 +75,7 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
 fn sessions_of(
     pid: u32,
     process: &Path,
-    found: &mut BTreeMap<Key, SessionStatus>,
+    found: &mut BTreeMap<SessionKey, SessionStatus>,
 ) -> io::Result<()> {
     for fd in fs::read_dir(process.join("fd"))?.flatten() {
         let is_device = fs::read_link(fd.path()).is_ok_and(|link| link.ends_with("nsprobe"));

@@ -44,7 +44,7 @@ pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
 pub use filter::Filter;
 pub use nsprobe_common as common;
 pub use objects::{Objects, Stacks};
-pub use probe::{CallId, Limits, Probe, ProgramId, Sink};
+pub use probe::{CallId, HitLimits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Ordered, Reader, SETTLE_NS};
 pub use session::{Detacher, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};

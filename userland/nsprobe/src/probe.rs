@@ -27,7 +27,7 @@ pub enum Sink {
 
 /// How many of a probe's hits are delivered to its sink. Zeros set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct HitLimits {
     /// One in this number, on each CPU.
     pub every: u32,
     /// At most this number a second, over all CPUs.
@@ -64,7 +64,7 @@ pub struct Probe<'a> {
     entry_program: u32,
     return_program: u32,
     max_writes: u32,
-    limits: Limits,
+    limits: HitLimits,
     call: u32,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Probe<'a> {
             entry_program: 0,
             return_program: 0,
             max_writes: 0,
-            limits: Limits::default(),
+            limits: HitLimits::default(),
             call: 0,
         }
     }
@@ -233,7 +233,7 @@ impl<'a> Probe<'a> {
     }
 
     /// Not all hits are delivered.
-    pub fn with_limits(mut self, limits: Limits) -> Probe<'a> {
+    pub fn with_limits(mut self, limits: HitLimits) -> Probe<'a> {
         self.limits = limits;
         self
     }

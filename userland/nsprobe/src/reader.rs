@@ -33,7 +33,7 @@ pub const SETTLE_NS: u64 = 1_000_000;
 pub struct Reader {
     rings: Vec<MappedRing>,
     /// Records of the batch being read; kept for its memory.
-    index: Vec<Entry>,
+    index: Vec<RecordAt>,
     /// Where each ring's part of the batch ends.
     ends: Vec<u64>,
     /// When each ring was last read to its end.
@@ -45,7 +45,7 @@ pub struct Reader {
 
 /// Where a record of a batch lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct RecordAt {
     time_ns: u64,
     ring: u32,
     position: u64,
@@ -166,7 +166,7 @@ impl Reader {
                 if let Record::Lost(lost) = record {
                     self.lost = self.lost.saturating_add(lost.count);
                 }
-                self.index.push(Entry {
+                self.index.push(RecordAt {
                     time_ns: if is_object { 0 } else { latest },
                     ring: number as u32,
                     position,
@@ -179,14 +179,14 @@ impl Reader {
         Ok(is_whole)
     }
 
-    fn record(&self, entry: Entry) -> std::result::Result<Option<Record<'_>>, Corrupt> {
+    fn record(&self, entry: RecordAt) -> std::result::Result<Option<Record<'_>>, Corrupt> {
         let Some(bytes) = self.bytes(entry)? else {
             return Ok(None);
         };
         Ok(Record::parse(bytes)?.and_then(|(record, _)| record))
     }
 
-    fn bytes(&self, entry: Entry) -> std::result::Result<Option<&[u8]>, Corrupt> {
+    fn bytes(&self, entry: RecordAt) -> std::result::Result<Option<&[u8]>, Corrupt> {
         let ring = entry.ring as usize;
         let (Some(ring), Some(&end)) = (self.rings.get(ring), self.ends.get(ring)) else {
             return Ok(None);
@@ -233,7 +233,7 @@ impl Batch<'_> {
     pub fn copy(&self) -> Copied {
         let reader = &*self.reader;
         let entries = reader.index.iter().copied().map(own_time(reader));
-        let mut entries: Vec<(u64, Entry)> = entries.collect();
+        let mut entries: Vec<(u64, RecordAt)> = entries.collect();
         entries.sort_unstable();
         let mut copied = Copied::default();
         for (_, entry) in entries {
@@ -256,7 +256,7 @@ impl Batch<'_> {
 }
 
 /// The time of a record beside its entry; none for objects, which come first.
-fn own_time(reader: &Reader) -> impl Fn(Entry) -> (u64, Entry) + '_ {
+fn own_time(reader: &Reader) -> impl Fn(RecordAt) -> (u64, RecordAt) + '_ {
     move |entry| {
         let record = reader.record(entry).ok().flatten();
         (record.as_ref().map_or(0, place_of), entry)

@@ -22,8 +22,6 @@ mod ring;
 
 pub(crate) use ring::MappedRing;
 
-type Result<T> = std::result::Result<T, Errno>;
-
 /// Issues one request.
 ///
 /// # Safety
@@ -34,7 +32,7 @@ unsafe fn request<T: FromBytes + IntoBytes>(
     fd: BorrowedFd<'_>,
     command: u32,
     argument: &mut T,
-) -> Result<()> {
+) -> Result<(), Errno> {
     // SAFETY:
     // - `argument` is live and exclusively borrowed, and as long as the `size`
     //   that each caller below puts into it;
@@ -49,7 +47,7 @@ fn size<T>() -> u32 {
 }
 
 /// What the module says of itself.
-pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
+pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info, Errno> {
     let mut info = abi::Info {
         size: size::<abi::Info>(),
         ..Default::default()
@@ -59,7 +57,7 @@ pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
     Ok(info)
 }
 
-pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup> {
+pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup, Errno> {
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),
         flags: if options.text { SETUP_TEXT } else { 0 }
@@ -83,7 +81,7 @@ pub(crate) fn filter(
     fd: BorrowedFd<'_>,
     mut filter: abi::Filter,
     lists: &crate::Filter,
-) -> Result<()> {
+) -> Result<(), Errno> {
     fn list<T>(all: &[T]) -> (u64, u32) {
         match all {
             [] => (0, 0),
@@ -106,7 +104,7 @@ pub(crate) fn attach(
     fd: BorrowedFd<'_>,
     flags: u32,
     probes: &mut [abi::Probe],
-) -> std::result::Result<(), (Errno, abi::Attach)> {
+) -> Result<(), (Errno, abi::Attach)> {
     let mut attach = abi::Attach {
         size: size::<abi::Attach>(),
         flags,
@@ -121,7 +119,7 @@ pub(crate) fn attach(
 }
 
 /// Detaches `ids`.
-pub(crate) fn detach(fd: BorrowedFd<'_>, ids: &[u32]) -> Result<()> {
+pub(crate) fn detach(fd: BorrowedFd<'_>, ids: &[u32]) -> Result<(), Errno> {
     let mut detach = abi::Detach {
         size: size::<abi::Detach>(),
         ids: ids.as_ptr() as u64,
@@ -134,7 +132,7 @@ pub(crate) fn detach(fd: BorrowedFd<'_>, ids: &[u32]) -> Result<()> {
 }
 
 /// Detaches all probes.
-pub(crate) fn detach_all(fd: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn detach_all(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut detach = abi::Detach {
         size: size::<abi::Detach>(),
         flags: DETACH_ALL,
@@ -145,7 +143,7 @@ pub(crate) fn detach_all(fd: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// The counters of `probe` on `cpu`.
-pub(crate) fn counters(fd: BorrowedFd<'_>, probe: u32, cpu: u32) -> Result<abi::Counters> {
+pub(crate) fn counters(fd: BorrowedFd<'_>, probe: u32, cpu: u32) -> Result<abi::Counters, Errno> {
     let mut counters = abi::Counters {
         size: size::<abi::Counters>(),
         probe,
@@ -162,7 +160,7 @@ pub(crate) fn program(
     fd: BorrowedFd<'_>,
     steps: &[Step],
     data: &[u8],
-) -> std::result::Result<u32, (Errno, abi::Program)> {
+) -> Result<u32, (Errno, abi::Program)> {
     let mut program = abi::Program {
         size: size::<abi::Program>(),
         steps: steps.as_ptr() as u64,
@@ -180,7 +178,7 @@ pub(crate) fn program(
 }
 
 /// Makes a table; gives the request as answered.
-pub(crate) fn table(fd: BorrowedFd<'_>, mut table: abi::Table) -> Result<abi::Table> {
+pub(crate) fn table(fd: BorrowedFd<'_>, mut table: abi::Table) -> Result<abi::Table, Errno> {
     table.size = size::<abi::Table>();
     // SAFETY: the struct is that of TABLE and holds no address.
     unsafe { request(fd, abi::TABLE, &mut table) }?;
@@ -193,7 +191,7 @@ pub(crate) fn rows(
     id: u32,
     next: u32,
     buffer: &mut [u64],
-) -> Result<abi::Rows> {
+) -> Result<abi::Rows, Errno> {
     let mut rows = abi::Rows {
         size: size::<abi::Rows>(),
         table: id,
@@ -209,7 +207,11 @@ pub(crate) fn rows(
 }
 
 /// Drops spans of a table; returns how many.
-pub(crate) fn drop_spans(fd: BorrowedFd<'_>, table: u32, owners: &[abi::SpanOwner]) -> Result<u64> {
+pub(crate) fn drop_spans(
+    fd: BorrowedFd<'_>,
+    table: u32,
+    owners: &[abi::SpanOwner],
+) -> Result<u64, Errno> {
     let mut drop = abi::DropSpans {
         size: size::<abi::DropSpans>(),
         table,
@@ -224,7 +226,7 @@ pub(crate) fn drop_spans(fd: BorrowedFd<'_>, table: u32, owners: &[abi::SpanOwne
 }
 
 /// Which file a descriptor stands for, and whether a server answers for it.
-pub(crate) fn file(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<abi::File> {
+pub(crate) fn file(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<abi::File, Errno> {
     let mut file = abi::File {
         size: size::<abi::File>(),
         fd: of.as_raw_fd(),
@@ -241,7 +243,7 @@ pub(crate) fn unwind(
     fd: BorrowedFd<'_>,
     of: Option<BorrowedFd<'_>>,
     rows: &crate::UnwindRows<'_>,
-) -> std::result::Result<(), (Errno, u32)> {
+) -> Result<(), (Errno, u32)> {
     let mut unwind = abi::Unwind {
         size: size::<abi::Unwind>(),
         flags: match (of, rows.blocks) {
@@ -266,7 +268,7 @@ pub(crate) fn unwind(
 }
 
 /// Drops the rows that were of no use for so long; how many bytes.
-pub(crate) fn drop_rows(fd: BorrowedFd<'_>, unused_ns: u64) -> Result<u64> {
+pub(crate) fn drop_rows(fd: BorrowedFd<'_>, unused_ns: u64) -> Result<u64, Errno> {
     let mut unwind = abi::Unwind {
         size: size::<abi::Unwind>(),
         flags: abi::UNWIND_DROP,
@@ -279,7 +281,7 @@ pub(crate) fn drop_rows(fd: BorrowedFd<'_>, unused_ns: u64) -> Result<u64> {
 }
 
 /// Freezes the rings, or asks (`flags` is zero): whether they are frozen.
-pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool> {
+pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool, Errno> {
     let mut freeze = abi::Freeze {
         size: size::<abi::Freeze>(),
         flags,
@@ -290,7 +292,7 @@ pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool> {
     Ok(freeze.frozen != 0)
 }
 
-fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object> {
+fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object, Errno> {
     let mut object = abi::Object {
         size: size::<abi::Object>(),
         flags,
@@ -304,12 +306,12 @@ fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object
 }
 
 /// Which file the object is.
-pub(crate) fn object(fd: BorrowedFd<'_>, id: u32) -> Result<ObjectIdentity> {
+pub(crate) fn object(fd: BorrowedFd<'_>, id: u32) -> Result<ObjectIdentity, Errno> {
     object_request(fd, id, 0).map(|object| object.identity)
 }
 
 /// What the kernel holds of an object by `OBJECT_FD`, its file, or by `OBJECT_ROOT`.
-pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32, flag: u32) -> Result<OwnedFd> {
+pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32, flag: u32) -> Result<OwnedFd, Errno> {
     let object = object_request(fd, id, flag)?;
     if object.fd < 0 {
         return Err(Errno::ESTALE);
@@ -320,7 +322,7 @@ pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32, flag: u32) -> Result<OwnedFd> {
 }
 
 /// Drops what the kernel holds of an object.
-pub(crate) fn drop_object(fd: BorrowedFd<'_>, id: u32) -> Result<()> {
+pub(crate) fn drop_object(fd: BorrowedFd<'_>, id: u32) -> Result<(), Errno> {
     object_request(fd, id, OBJECT_DROP).map(drop)
 }
 
@@ -337,20 +339,20 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// A range of mapped memory that is unmapped when dropped.
 #[derive(Debug)]
-struct Mapping {
+struct MappedMemory {
     base: std::ptr::NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MappedMemory {}
 // SAFETY: shared references give out the address only; what may be read through
 // it is `MappedRing`'s to decide.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MappedMemory {}
 
-impl Mapping {
+impl MappedMemory {
     /// Reserves `bytes` of address space without any memory.
-    fn reserve(bytes: usize) -> Result<Mapping> {
+    fn reserve(bytes: usize) -> Result<MappedMemory, Errno> {
         // SAFETY: the kernel chooses an unused range, so no other memory of the
         // process changes.
         let base = unsafe {
@@ -367,7 +369,7 @@ impl Mapping {
             return Err(Errno::last());
         }
         let base = std::ptr::NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?;
-        Ok(Mapping { base, bytes })
+        Ok(MappedMemory { base, bytes })
     }
 
     /// Puts `bytes` of `file` from `offset` on at `at` bytes into the range.
@@ -377,7 +379,7 @@ impl Mapping {
         bytes: usize,
         (file, offset): (&impl AsFd, u64),
         writable: bool,
-    ) -> Result<()> {
+    ) -> Result<(), Errno> {
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
         if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(Errno::EINVAL);
@@ -402,7 +404,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the range is this mapping's own, and references into it
         // borrow the owner that is being dropped.
@@ -412,7 +414,7 @@ impl Drop for Mapping {
 
 /// The frames' words of a stack that records name by its id, or none for zero; and the pid
 /// namespace of the first stack for which there was no room, or zero.
-pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<(Vec<u64>, u64)> {
+pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<(Vec<u64>, u64), Errno> {
     let mut words = vec![0u64; nsprobe_common::record::WORDS_MAX];
     let mut stack = abi::Stack {
         size: size::<abi::Stack>(),
@@ -429,10 +431,7 @@ pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<(Vec<u64>, u64)> {
 }
 
 /// Says what is recorded of tasks; with the error, what cannot be.
-pub(crate) fn tasks(
-    fd: BorrowedFd<'_>,
-    mut tasks: abi::Tasks,
-) -> std::result::Result<(), (Errno, u32)> {
+pub(crate) fn tasks(fd: BorrowedFd<'_>, mut tasks: abi::Tasks) -> Result<(), (Errno, u32)> {
     tasks.size = size::<abi::Tasks>();
     // SAFETY: the struct is that of TASKS and holds no address.
     unsafe { request(fd, abi::TASKS, &mut tasks) }.map_err(|errno| (errno, tasks.missing))
@@ -444,7 +443,7 @@ pub(crate) fn task_dump(
     flags: u32,
     next: u32,
     buffer: &mut [u64],
-) -> Result<abi::TaskDump> {
+) -> Result<abi::TaskDump, Errno> {
     let mut dump = abi::TaskDump {
         size: size::<abi::TaskDump>(),
         flags,
@@ -464,7 +463,7 @@ pub(crate) fn cpu_times(
     fd: BorrowedFd<'_>,
     next: u32,
     buffer: &mut [abi::CpuTime],
-) -> Result<abi::CpuTimes> {
+) -> Result<abi::CpuTimes, Errno> {
     let mut times = abi::CpuTimes {
         size: size::<abi::CpuTimes>(),
         next,
@@ -479,7 +478,7 @@ pub(crate) fn cpu_times(
 }
 
 /// Events of tasks by outcome, on one CPU or on all.
-pub(crate) fn task_counters(fd: BorrowedFd<'_>, cpu: u32) -> Result<abi::TaskCounters> {
+pub(crate) fn task_counters(fd: BorrowedFd<'_>, cpu: u32) -> Result<abi::TaskCounters, Errno> {
     let mut counters = abi::TaskCounters {
         size: size::<abi::TaskCounters>(),
         cpu,

@@ -3,7 +3,7 @@
 
 use crate::ProbeQuery;
 use nsprobe_spec::decode::FieldFormat;
-use nsprobe_spec::{Code, SpecError};
+use nsprobe_spec::{SpecError, StepProgram};
 use nsprobe_symbolize::FileOffset;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Probes {
     /// The probes.
     pub probes: Vec<Probe>,
     /// Their programs, each once.
-    pub programs: Vec<Code>,
+    pub programs: Vec<StepProgram>,
     /// What their records may hold. As JSON, whose reader does not follow types that are
     /// nested without end.
     #[serde(with = "as_json")]
@@ -131,7 +131,7 @@ impl Probes {
             && self.formats.iter().all(|fields| is_bounded(fields))
             && is_bounded(&self.keys)
             && self.notes.len() <= NOTES_MAX
-            && (!probe_query.changes.is_empty() || !self.programs.iter().any(Code::changes))
+            && (!probe_query.changes.is_empty() || !self.programs.iter().any(StepProgram::changes))
     }
 
     fn is_sound_probe(&self, probe: &Probe) -> bool {
@@ -148,7 +148,7 @@ impl Probes {
     }
 
     /// The program of that number.
-    pub fn program(&self, number: u32) -> Option<&Code> {
+    pub fn program(&self, number: u32) -> Option<&StepProgram> {
         self.programs.get(usize::try_from(number).ok()?)
     }
 

@@ -66,7 +66,7 @@ impl Searched<'_> {
         if piece.start == spot.address.0 {
             return Boundary::Instruction;
         }
-        let whole = breakpoint::Function {
+        let whole = breakpoint::FunctionCode {
             address: piece.start,
             bytes: &self.code(piece),
             elsewhere: &[],

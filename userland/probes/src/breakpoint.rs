@@ -16,7 +16,9 @@
 mod exits;
 mod flow;
 
-pub use exits::{exits, Behind, Code, Condition, Exits, Left, Target, Unclear, When, JUMPS_MAX};
+pub use exits::{
+    exits, Behind, Condition, Exits, FileCode, Left, Target, Unclear, When, JUMPS_MAX,
+};
 use flow::Flow;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
@@ -44,7 +46,7 @@ pub enum Cost {
 
 /// A function.
 #[derive(Clone, Copy, Debug)]
-pub struct Function<'a> {
+pub struct FunctionCode<'a> {
     /// Its address, by whatever count.
     pub address: u64,
     /// All of its code.
@@ -97,7 +99,7 @@ pub fn cost(bytes: &[u8], address: u64) -> Option<Cost> {
 
 /// Bytes of a function in front of its first instruction that is no ten-byte nop which is passed
 /// once for each entry.
-pub fn behind_nop(function: &Function<'_>) -> usize {
+pub fn behind_nop(function: &FunctionCode<'_>) -> usize {
     let length = match cost(function.bytes, function.address) {
         Some(Cost::Call) => 10,
         _ => return 0,
@@ -110,7 +112,7 @@ pub fn behind_nop(function: &Function<'_>) -> usize {
 
 /// Where the breakpoint of a probe of a function's entry goes; on a ten-byte nop with `fast_nops`
 /// alone, or where no other place will do.
-pub fn place(function: &Function<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
+pub fn place(function: &FunctionCode<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
     let first = Placement {
         offset: 0,
         cost: cost(function.bytes, function.address)?,
@@ -140,7 +142,7 @@ fn is_cheap(cost: Cost, fast_nops: bool) -> bool {
 }
 
 /// The first cheap instruction behind harmless ones.
-fn cheaper(function: &Function<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
+fn cheaper(function: &FunctionCode<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
     let mut info = InstructionInfoFactory::new();
     let mut offset = 0;
     for _ in 0..SKIPPED_MAX {
@@ -159,7 +161,7 @@ fn cheaper(function: &Function<'_>, needs: Needs, fast_nops: bool) -> Option<Pla
 }
 
 /// Whether an instruction at an offset of a function is one.
-pub fn boundary(function: &Function<'_>, offset: usize) -> Boundary {
+pub fn boundary(function: &FunctionCode<'_>, offset: usize) -> Boundary {
     let Some(before) = function.bytes.get(..offset) else {
         return Boundary::Unknown;
     };
@@ -185,7 +187,7 @@ pub fn boundary(function: &Function<'_>, offset: usize) -> Boundary {
 /// where it goes on by a branch from the line itself, nor, where code `is_mixed` with that of
 /// other lines, behind another of them in straight code.
 pub fn beginnings(
-    function: &Function<'_>,
+    function: &FunctionCode<'_>,
     at: &[u64],
     is_of_line: impl Fn(u64) -> bool,
     is_mixed: bool,
@@ -261,7 +263,7 @@ fn branches(address: u64, bytes: &[u8]) -> Vec<(u64, u64)> {
 }
 
 /// How far behind the function's beginning a plain `ret` of it is: the last one.
-pub fn ret(function: &Function<'_>) -> Option<usize> {
+pub fn ret(function: &FunctionCode<'_>) -> Option<usize> {
     let mut found = None;
     let mut at = 0;
     while let Some(rest) = function.bytes.get(at..).filter(|rest| !rest.is_empty()) {

@@ -2,12 +2,12 @@
 //! Where the returns of a function are seen: at the instructions that leave it.
 
 use crate::answer::ExitProbes;
-use crate::breakpoint::{exits, Behind, Code as FileCode, Condition, Left, Target, When};
+use crate::breakpoint::{exits, Behind, Condition, FileCode, Left, Target, When};
 use crate::place::Searched;
 use crate::spot::Spot;
 use nsprobe_common::program::Register;
 use nsprobe_spec::BinaryOperator::{Add, And, Below, ExclusiveOr, Multiply, Or, Subtract};
-use nsprobe_spec::{Code, Value};
+use nsprobe_spec::{StepProgram, Value};
 use nsprobe_symbolize::{Address, FileOffset};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -25,7 +25,7 @@ struct Followed<'a, 'b> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallEnds<'a> {
     /// The program for what a function returns by a jump to one that returns its first argument.
-    pub(crate) by_argument: Option<&'a Code>,
+    pub(crate) by_argument: Option<&'a StepProgram>,
     /// Functions that have probes of their own.
     pub(crate) probed: &'a [String],
 }
@@ -85,7 +85,7 @@ impl Searched<'_> {
         &self,
         spot: &Spot,
         ends: CallEnds<'_>,
-    ) -> Result<ExitProbes<Code>, String> {
+    ) -> Result<ExitProbes<StepProgram>, String> {
         let file = Followed { file: self, ends };
         let found = self.with_code(spot, |function| exits(function, &file))?;
         let found = found.map_err(|unclear| unclear.to_string())?;
@@ -129,7 +129,7 @@ impl Searched<'_> {
 
 /// The program that lets a jump through which goes where returns are not seen; none when it
 /// always does.
-fn decides(spot: &Spot, left: &Left) -> Result<Option<Code>, String> {
+fn decides(spot: &Spot, left: &Left) -> Result<Option<StepProgram>, String> {
     let conditions = match &left.when {
         When::Always => Vec::new(),
         When::Flags(condition) => vec![holds(*condition)],
@@ -141,7 +141,8 @@ fn decides(spot: &Spot, left: &Left) -> Result<Option<Code>, String> {
                 .collect()
         }
     };
-    Code::requiring(spot.address.0, &conditions).map_err(|_| "it is in too many pieces".to_owned())
+    StepProgram::requiring(spot.address.0, &conditions)
+        .map_err(|_| "it is in too many pieces".to_owned())
 }
 
 /// Whether a condition of a jump holds (Intel's manual, volume 1, appendix B).

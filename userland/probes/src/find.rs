@@ -2,7 +2,7 @@
 //! Functions by name, and what is said when there are none.
 
 use anyhow::{anyhow, bail};
-use nsprobe_spec::syntax::Place;
+use nsprobe_spec::syntax::ProbePoint;
 use nsprobe_symbolize::{Binary, Function, FunctionKind};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -46,9 +46,9 @@ pub(crate) fn several<'a>(functions: &[&'a Function]) -> HashSet<&'a str> {
 
 /// Whether the place is functions by a name that the file does not know, or knows as that of an
 /// indirect one alone: a debug file may know more.
-pub(crate) fn is_unnamed(binary: &Binary, place: &Place) -> bool {
+pub(crate) fn is_unnamed(binary: &Binary, place: &ProbePoint) -> bool {
     match place {
-        Place::Functions { name, .. } => {
+        ProbePoint::Functions { name, .. } => {
             let found = binary.find_functions(name);
             found.iter().all(|function| is_indirect(function))
         }
@@ -57,9 +57,9 @@ pub(crate) fn is_unnamed(binary: &Binary, place: &Place) -> bool {
 }
 
 /// Whether a file has any function, or an indirect one, by the name of a place.
-pub(crate) fn knows(binary: &Binary, place: &Place) -> bool {
+pub(crate) fn knows(binary: &Binary, place: &ProbePoint) -> bool {
     match place {
-        Place::Functions { name, .. } => !binary.find_functions(name).is_empty(),
+        ProbePoint::Functions { name, .. } => !binary.find_functions(name).is_empty(),
         _ => false,
     }
 }

@@ -21,15 +21,15 @@ mod spot;
 pub use answer::{ExitProbes, Probe, Probes, Refused};
 pub use list::{list, ListedFunction, ListedUsdt, Listing};
 pub use planner::{plan, DebugFiles};
-pub use probe_query::{ProbeQuery, Sink};
+pub use probe_query::{OwnedSink, ProbeQuery};
 
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, Place};
+use nsprobe_symbolize::{Address, AtOffset, Binary};
 
 /// The function that holds an address by the file's own count, and the distance from its
 /// beginning.
 pub fn function_at(binary: &Binary, address: u64) -> Option<String> {
-    let Place::Function(function) = binary.code_at(binary.offset_of(Address(address))?) else {
+    let AtOffset::Function(function) = binary.code_at(binary.offset_of(Address(address))?) else {
         return None;
     };
     let name = demangle_without_parameters(&function.name);

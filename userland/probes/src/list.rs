@@ -174,7 +174,10 @@ fn find<'a>(
 }
 
 /// The static probes that fit, each name once.
-fn usdt(binary: &Binary, pattern: Option<&str>) -> nsprobe_symbolize::Result<Vec<ListedUsdt>> {
+fn usdt(
+    binary: &Binary,
+    pattern: Option<&str>,
+) -> Result<Vec<ListedUsdt>, nsprobe_symbolize::SymbolizeError> {
     let glob = glob(pattern.unwrap_or("*"));
     let called = |probe: &Usdt| format!("{}:{}", probe.provider, probe.name);
     let mut probes = binary.usdt()?;

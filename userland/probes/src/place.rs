@@ -20,7 +20,7 @@ use std::path::Path;
 const PAGE_BYTES: u64 = 4096;
 
 /// Where a source line is come to.
-pub(crate) struct Line {
+pub(crate) struct LineSpots {
     pub(crate) number: u32,
     pub(crate) spots: Vec<Spot>,
     /// Its code is mixed with that of other lines: its copies cannot all be distinguished.
@@ -201,7 +201,7 @@ impl<'a> Searched<'a> {
     }
 
     /// Where a source line, or the next that has code, is come to.
-    pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<Line> {
+    pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<LineSpots> {
         let code = self.debug()?.line(file, line)?;
         let is_of_line = |address: u64| code.code.iter().any(|range| range.contains(&address));
         let mut functions: HashMap<Address, Vec<&dwarf::LinePlace>> = HashMap::new();
@@ -226,7 +226,7 @@ impl<'a> Searched<'a> {
             let called = format!("{name} ({file}:{})", code.line);
             self.spot(place.address, Some(called))
         });
-        Ok(Line {
+        Ok(LineSpots {
             number: code.line,
             spots: spots.collect::<anyhow::Result<_>>()?,
             is_mixed,
@@ -252,7 +252,7 @@ impl<'a> Searched<'a> {
         let parts: Vec<(u64, Vec<u8>)> =
             others.map(|part| (part.start, self.code(&part))).collect();
         let elsewhere = parts.iter().map(|(at, code)| (*at, code.as_slice()));
-        let whole = breakpoint::Function {
+        let whole = breakpoint::FunctionCode {
             address: piece.start,
             bytes: &self.code(&piece),
             elsewhere: &elsewhere.collect::<Vec<_>>(),
@@ -327,7 +327,7 @@ impl<'a> Searched<'a> {
     pub(crate) fn with_code<R>(
         &self,
         spot: &Spot,
-        look: impl FnOnce(&breakpoint::Function<'_>) -> R,
+        look: impl FnOnce(&breakpoint::FunctionCode<'_>) -> R,
     ) -> Result<R, String> {
         let piece = self
             .piece(spot.address.0)
@@ -346,7 +346,7 @@ impl<'a> Searched<'a> {
             .map(|(address, bytes)| (*address, bytes.as_slice()))
             .collect();
         let code = self.code(&(spot.address.0..piece.end));
-        Ok(look(&breakpoint::Function {
+        Ok(look(&breakpoint::FunctionCode {
             address: spot.address.0,
             bytes: &code,
             elsewhere: &elsewhere,
@@ -356,7 +356,7 @@ impl<'a> Searched<'a> {
     /// Bytes from a function's beginning to a `ret` of it.
     pub(crate) fn ret(&self, spot: &Spot) -> Option<u64> {
         let piece = self.piece(spot.address.0)?;
-        let whole = breakpoint::Function {
+        let whole = breakpoint::FunctionCode {
             address: spot.address.0,
             bytes: &self.code(&(spot.address.0..piece.end)),
             elsewhere: &[],
@@ -387,7 +387,7 @@ impl<'a> Searched<'a> {
             return Ok(Vec::new());
         };
         let functions = functions.unwrap_or_default();
-        let is_meant = |function: &&dwarf::Function| {
+        let is_meant = |function: &&dwarf::DebugFunction| {
             let mut symbols = self.named.functions_at(function.entry).iter();
             let is_plain = symbols.all(|symbol| symbol.demangled() == symbol.name);
             !function.inlined && function.name == name && is_plain

@@ -6,13 +6,13 @@ use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::exits::CallEnds;
 use crate::find::{find, is_unnamed, knows, several};
 use crate::place::Searched;
-use crate::probe_query::{ProbeQuery, Sink};
+use crate::probe_query::{OwnedSink, ProbeQuery};
 use crate::spot::{check, spot_at, Spot};
 use anyhow::bail;
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::dwarf::DebugInfo;
-use nsprobe_spec::syntax::Place;
-use nsprobe_spec::{Code, Compiled, Request, SpecError};
+use nsprobe_spec::syntax::ProbePoint;
+use nsprobe_spec::{Compiled, Request, SpecError, StepProgram};
 use nsprobe_symbolize::{Binary, DebugSet};
 use nsprobe_text::counted;
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ struct Planner<'a> {
     place: &'a Searched<'a>,
     found: Probes,
     /// Programs are shared: those of most functions are alike.
-    programs: HashMap<Code, u32>,
+    programs: HashMap<StepProgram, u32>,
 }
 
 impl Planner<'_> {
@@ -112,7 +112,7 @@ impl Planner<'_> {
         let mut copies = Vec::new();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
-            let is_put = matches!(probe_query.spec.place, Place::Usdt { .. });
+            let is_put = matches!(probe_query.spec.place, ProbePoint::Usdt { .. });
             if !is_put && !probe_query.force {
                 self.place.check_boundary(&spot)?;
             }
@@ -182,7 +182,7 @@ impl Planner<'_> {
     fn spots(&mut self) -> anyhow::Result<Vec<Spot>> {
         let place = self.place;
         match &self.probe_query.spec.place {
-            Place::Functions { name, offset } => {
+            ProbePoint::Functions { name, offset } => {
                 if self.probe_query.inlined && *offset == 0 {
                     let mut spots = place.inlined(name)?;
                     if !is_unnamed(place.named, &self.probe_query.spec.place) {
@@ -194,10 +194,10 @@ impl Planner<'_> {
                 }
                 self.functions(name, *offset)
             }
-            Place::FileOffset(offset) => {
+            ProbePoint::FileOffset(offset) => {
                 spot_at(place.binary, place.path, *offset).map(|spot| vec![spot])
             }
-            Place::Line { file, line } => {
+            ProbePoint::Line { file, line } => {
                 let found = place.line(file, *line)?;
                 let number = found.number;
                 if number != *line {
@@ -213,7 +213,7 @@ impl Planner<'_> {
                 }
                 Ok(found.spots)
             }
-            Place::Usdt { provider, name } => place.usdt(provider, name),
+            ProbePoint::Usdt { provider, name } => place.usdt(provider, name),
         }
     }
 
@@ -388,8 +388,8 @@ impl Planner<'_> {
         }
         let (mut by_argument, mut ends) = (None, CallEnds::default());
         // A time or a record would lack what the function jumped to does.
-        if let Sink::Spans { probed, .. } = &probe_query.sink {
-            by_argument = compiled.ret.as_ref().and_then(Code::by_argument);
+        if let OwnedSink::Spans { probed, .. } = &probe_query.sink {
+            by_argument = compiled.ret.as_ref().and_then(StepProgram::by_argument);
             ends.probed = probed;
         }
         ends.by_argument = by_argument.as_ref();
@@ -408,7 +408,7 @@ impl Planner<'_> {
         }
     }
 
-    fn share(&mut self, code: Code) -> u32 {
+    fn share(&mut self, code: StepProgram) -> u32 {
         let next = self.found.programs.len() as u32;
         *self.programs.entry(code).or_insert_with_key(|code| {
             self.found.programs.push(code.clone());

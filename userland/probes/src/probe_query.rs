@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A query about a file.
 
-use nsprobe_spec::syntax::{Assignment, Expression, Field, Kind, Place, Spec};
+use nsprobe_spec::syntax::{Assignment, Expression, ExpressionKind, Field, ProbePoint, Spec};
 use serde::{Deserialize, Serialize};
 
 /// Probes of one spec in one file.
@@ -14,7 +14,7 @@ pub struct ProbeQuery {
     /// How errors call the file.
     pub path: String,
     /// Where hits go.
-    pub sink: Sink,
+    pub sink: OwnedSink,
     /// Whether calls are timed: probes are hit at returns.
     pub at_return: bool,
     /// Most places that the spec may stand for.
@@ -36,7 +36,7 @@ pub struct ProbeQuery {
 
 /// Where hits go, as far as programs know: [`nsprobe_spec::Sink`] of one's own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Sink {
+pub enum OwnedSink {
     /// They are recorded with the spec's fields.
     Record,
     /// They are counted.
@@ -57,16 +57,16 @@ pub enum Sink {
     },
 }
 
-impl Sink {
+impl OwnedSink {
     pub(crate) fn borrowed(&self) -> nsprobe_spec::Sink<'_> {
         match self {
-            Sink::Record => nsprobe_spec::Sink::Record,
-            Sink::Count => nsprobe_spec::Sink::Count,
-            Sink::Spans { sample, probed } => nsprobe_spec::Sink::Spans {
+            OwnedSink::Record => nsprobe_spec::Sink::Record,
+            OwnedSink::Count => nsprobe_spec::Sink::Count,
+            OwnedSink::Spans { sample, probed } => nsprobe_spec::Sink::Spans {
                 sample: *sample,
                 probed,
             },
-            Sink::Table { keys, value } => nsprobe_spec::Sink::Table {
+            OwnedSink::Table { keys, value } => nsprobe_spec::Sink::Table {
                 keys,
                 value: value.as_ref(),
             },
@@ -74,16 +74,16 @@ impl Sink {
     }
 }
 
-impl From<nsprobe_spec::Sink<'_>> for Sink {
-    fn from(sink: nsprobe_spec::Sink<'_>) -> Sink {
+impl From<nsprobe_spec::Sink<'_>> for OwnedSink {
+    fn from(sink: nsprobe_spec::Sink<'_>) -> OwnedSink {
         match sink {
-            nsprobe_spec::Sink::Record => Sink::Record,
-            nsprobe_spec::Sink::Count => Sink::Count,
-            nsprobe_spec::Sink::Spans { sample, probed } => Sink::Spans {
+            nsprobe_spec::Sink::Record => OwnedSink::Record,
+            nsprobe_spec::Sink::Count => OwnedSink::Count,
+            nsprobe_spec::Sink::Spans { sample, probed } => OwnedSink::Spans {
                 sample,
                 probed: probed.to_vec(),
             },
-            nsprobe_spec::Sink::Table { keys, value } => Sink::Table {
+            nsprobe_spec::Sink::Table { keys, value } => OwnedSink::Table {
                 keys: keys.to_vec(),
                 value: value.cloned(),
             },
@@ -97,25 +97,30 @@ impl ProbeQuery {
     pub(crate) fn asks_debug_info(&self) -> bool {
         self.names_typed()
             || self.mentions(|kind| {
-                matches!(kind, Kind::Name(_) | Kind::All { .. } | Kind::Member { .. })
+                matches!(
+                    kind,
+                    ExpressionKind::Name(_)
+                        | ExpressionKind::All { .. }
+                        | ExpressionKind::Member { .. }
+                )
             })
             || self.inlined
-            || matches!(self.spec.place, Place::Line { .. })
+            || matches!(self.spec.place, ProbePoint::Line { .. })
     }
 
     /// Whether it names arguments by their numbers, or results.
     pub(crate) fn names_typed(&self) -> bool {
-        self.mentions(|kind| matches!(kind, Kind::Argument(_) | Kind::Returned))
+        self.mentions(|kind| matches!(kind, ExpressionKind::Argument(_) | ExpressionKind::Returned))
     }
 
-    fn mentions(&self, named: impl Fn(&Kind) -> bool) -> bool {
+    fn mentions(&self, named: impl Fn(&ExpressionKind) -> bool) -> bool {
         let spec = &self.spec;
         let names = |expression: &Expression| expression.any(&named);
         let in_sink = match &self.sink {
-            Sink::Table { keys, value } => {
+            OwnedSink::Table { keys, value } => {
                 keys.iter().any(|key| names(&key.value)) || value.as_ref().is_some_and(names)
             }
-            Sink::Record | Sink::Count | Sink::Spans { .. } => false,
+            OwnedSink::Record | OwnedSink::Count | OwnedSink::Spans { .. } => false,
         };
         let changed = self.changes.iter().flat_map(Assignment::expressions);
         in_sink

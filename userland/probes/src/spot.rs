@@ -4,7 +4,7 @@
 use anyhow::bail;
 use nsprobe_spec::dwarf;
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
+use nsprobe_symbolize::{Address, AtOffset, Binary, FileOffset, Function, Usdt};
 use std::path::Path;
 
 /// A place in a file, and the function that it is in.
@@ -18,7 +18,7 @@ pub(crate) struct Spot {
     /// Whether that is the function's beginning.
     pub(crate) at_function: bool,
     /// The inlined function whose names are meant; several may begin at one address.
-    pub(crate) inlined: Option<dwarf::Function>,
+    pub(crate) inlined: Option<dwarf::DebugFunction>,
     /// The static probe that is there.
     pub(crate) usdt: Option<Usdt>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
     let place = FileOffset(offset);
     let address = binary.segment_of(place).and_then(|s| s.address_of(place));
     let spot = match (binary.code_at(place), address) {
-        (Place::Function(function), Some(address)) => {
+        (AtOffset::Function(function), Some(address)) => {
             let into = address.0.saturating_sub(function.address.0);
             Spot::of(binary, function, into)
         }
@@ -71,10 +71,10 @@ pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
 /// A symbol may lie about where code is; a breakpoint in data corrupts it.
 pub(crate) fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
     let why = match binary.code_at(spot.offset) {
-        Place::Code | Place::Function(_) => return Ok(()),
-        Place::OutsideFile => "lies behind the end of the file",
-        Place::NotLoaded => "is in no part of the file that is loaded",
-        Place::Data => "is in data, not in code",
+        AtOffset::Code | AtOffset::Function(_) => return Ok(()),
+        AtOffset::OutsideFile => "lies behind the end of the file",
+        AtOffset::NotLoaded => "is in no part of the file that is loaded",
+        AtOffset::Data => "is in data, not in code",
     };
     bail!(
         "{} in {} cannot be probed: its offset {} {why}",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where instructions of the machine's libc begin, compared with objdump.
 
-use nsprobe_probes::breakpoint::{boundary, Boundary, Function};
+use nsprobe_probes::breakpoint::{boundary, Boundary, FunctionCode};
 use std::path::Path;
 use std::process::Command;
 
@@ -64,7 +64,7 @@ fn functions(text: &str) -> Vec<Disassembled> {
 
 /// The places that are said to be what they are not.
 fn wrong(of: &Disassembled) -> Vec<String> {
-    let function = Function {
+    let function = FunctionCode {
         address: of.address,
         bytes: &of.bytes,
         elsewhere: &[],

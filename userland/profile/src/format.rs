@@ -26,7 +26,7 @@ pub struct UnknownEnding(PathBuf);
 
 /// Why a profile was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ProfileError {
     /// No sample has a number greater than zero.
     #[error("there is nothing to show: no stack was counted")]
     Empty,
@@ -72,14 +72,14 @@ fn endings() -> String {
 }
 
 /// Writes a profile.
-pub fn write(format: Format, profile: &Profile, out: &mut impl Write) -> Result<(), Error> {
+pub fn write(format: Format, profile: &Profile, out: &mut impl Write) -> Result<(), ProfileError> {
     let mut total = 0i64;
     for weight in profile.samples.iter().map(Profile::weight) {
-        let weight = i64::try_from(weight).map_err(|_| Error::TooGreat)?;
-        total = total.checked_add(weight).ok_or(Error::TooGreat)?;
+        let weight = i64::try_from(weight).map_err(|_| ProfileError::TooGreat)?;
+        total = total.checked_add(weight).ok_or(ProfileError::TooGreat)?;
     }
     if total == 0 {
-        return Err(Error::Empty);
+        return Err(ProfileError::Empty);
     }
     match format {
         Format::Flamegraph => flamegraph::write(profile, out)?,
@@ -119,13 +119,13 @@ mod tests {
             let mut profile = sample::profile();
             profile.samples.clear();
             let empty = write(format, &profile, &mut Vec::new());
-            assert!(matches!(empty, Err(Error::Empty)), "{format:?}");
+            assert!(matches!(empty, Err(ProfileError::Empty)), "{format:?}");
             profile.samples = vec![sample::of_value(-1), sample::of_value(0)];
             let empty = write(format, &profile, &mut Vec::new());
-            assert!(matches!(empty, Err(Error::Empty)), "{format:?}");
+            assert!(matches!(empty, Err(ProfileError::Empty)), "{format:?}");
             profile.samples = vec![sample::of_value(i64::MAX), sample::of_value(1)];
             let great = write(format, &profile, &mut Vec::new());
-            assert!(matches!(great, Err(Error::TooGreat)), "{format:?}");
+            assert!(matches!(great, Err(ProfileError::TooGreat)), "{format:?}");
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         }
         for format in Format::ALL {
             let failed = write(format, &sample::profile(), &mut Full);
-            let is_full = matches!(&failed, Err(Error::Io(error))
+            let is_full = matches!(&failed, Err(ProfileError::Io(error))
                 if error.kind() == io::ErrorKind::StorageFull);
             assert!(is_full, "{format:?}: {failed:?}");
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The functions of a profile: the share of each, by caller.
 
-use crate::model::{Line, Profile, Sample};
+use crate::model::{Profile, Sample, SourcePoint};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A function, and what of a profile it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionShare {
     /// What it is called.
     pub name: String,
     /// The path of its file; empty for code without a file.
@@ -23,13 +23,13 @@ pub struct Function {
 
 /// The functions of samples with the same keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Functions {
+pub struct FunctionShares {
     /// The keys, by name and value.
     pub keys: Vec<(String, String)>,
     /// The values of all these samples.
     pub total: u64,
     /// The functions, by what they take themselves, the most first.
-    pub functions: Vec<Function>,
+    pub functions: Vec<FunctionShare>,
 }
 
 /// What is known of a function so far.
@@ -46,8 +46,8 @@ const NOBODY: usize = usize::MAX;
 impl Profile {
     /// The functions of samples, those of each combination of keys by themselves, the one with
     /// the most first. Values are the first of each sample: how often.
-    pub fn functions(&self) -> Vec<Functions> {
-        let mut names = Names::default();
+    pub fn functions(&self) -> Vec<FunctionShares> {
+        let mut names = FunctionNumbers::default();
         let mut groups: BTreeMap<&[(String, String)], HashMap<usize, Taken>> = BTreeMap::new();
         for sample in &self.samples {
             let group = groups.entry(&sample.keys).or_default();
@@ -55,12 +55,12 @@ impl Profile {
             take(group, &stack, Profile::count(sample));
         }
         let totals = self.totals();
-        let group = |(keys, taken): (&[(String, String)], _)| Functions {
+        let group = |(keys, taken): (&[(String, String)], _)| FunctionShares {
             keys: keys.to_vec(),
             total: totals.get(keys).copied().unwrap_or(0),
             functions: names.functions(taken),
         };
-        let mut all: Vec<Functions> = groups.into_iter().map(group).collect();
+        let mut all: Vec<FunctionShares> = groups.into_iter().map(group).collect();
         all.sort_by_key(|group| std::cmp::Reverse(group.total));
         all
     }
@@ -98,12 +98,12 @@ fn take(group: &mut HashMap<usize, Taken>, stack: &[usize], count: u64) {
 
 /// Functions by number.
 #[derive(Default)]
-struct Names {
+struct FunctionNumbers {
     numbers: HashMap<(String, String), usize>,
     all: Vec<(String, String)>,
 }
 
-impl Names {
+impl FunctionNumbers {
     /// The functions of a sample, the outermost first.
     fn stack(&mut self, profile: &Profile, sample: &Sample) -> Vec<usize> {
         let mut stack = Vec::new();
@@ -119,7 +119,7 @@ impl Names {
         stack
     }
 
-    fn number(&mut self, line: &Line, path: &str) -> usize {
+    fn number(&mut self, line: &SourcePoint, path: &str) -> usize {
         let key = (line.name.clone(), path.to_owned());
         *self.numbers.entry(key).or_insert_with_key(|key| {
             self.all.push(key.clone());
@@ -127,7 +127,7 @@ impl Names {
         })
     }
 
-    fn functions(&self, taken: HashMap<usize, Taken>) -> Vec<Function> {
+    fn functions(&self, taken: HashMap<usize, Taken>) -> Vec<FunctionShare> {
         let name = |number: usize| self.all.get(number).cloned().unwrap_or_default();
         let function = |(number, taken): (usize, Taken)| {
             let callers = taken.callers.into_iter();
@@ -136,7 +136,7 @@ impl Names {
                 .collect();
             callers.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
             let (name, path) = name(number);
-            Function {
+            FunctionShare {
                 name,
                 path,
                 own: taken.own,
@@ -144,7 +144,7 @@ impl Names {
                 callers,
             }
         };
-        let mut functions: Vec<Function> = taken.into_iter().map(function).collect();
+        let mut functions: Vec<FunctionShare> = taken.into_iter().map(function).collect();
         functions.sort_by(|one, other| {
             let numbers = (other.own, other.total).cmp(&(one.own, one.total));
             numbers.then_with(|| (&one.name, &one.path).cmp(&(&other.name, &other.path)))
@@ -156,16 +156,16 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Location, Mapping};
+    use crate::model::{CodeFile, CodePlace};
 
     fn profile(stacks: &[(&[usize], i64)]) -> Profile {
-        let location = |name: &str| Location {
+        let location = |name: &str| CodePlace {
             mapping: Some(0),
-            lines: vec![Line {
+            lines: vec![SourcePoint {
                 name: name.to_owned(),
-                ..Line::default()
+                ..SourcePoint::default()
             }],
-            ..Location::default()
+            ..CodePlace::default()
         };
         let sample = |(stack, count): &(&[usize], i64)| Sample {
             stack: stack.to_vec(),
@@ -173,7 +173,7 @@ mod tests {
             ..Sample::default()
         };
         Profile {
-            mappings: vec![Mapping {
+            mappings: vec![CodeFile {
                 path: "/bin/x".to_owned(),
                 build_id: String::new(),
             }],
@@ -192,7 +192,7 @@ mod tests {
             panic!("{groups:?}");
         };
         assert_eq!(group.total, 6);
-        let told = |function: &Function| (function.name.clone(), function.own, function.total);
+        let told = |function: &FunctionShare| (function.name.clone(), function.own, function.total);
         let all: Vec<_> = group.functions.iter().map(told).collect();
         let wanted = [("leaf", 4, 4), ("rec", 2, 5), ("main", 0, 6)];
         assert_eq!(

@@ -19,6 +19,6 @@ mod sample;
 mod speedscope;
 mod text;
 
-pub use format::{write, Error, Format, UnknownEnding};
-pub use functions::{Function, Functions};
-pub use model::{Line, Location, Mapping, Measure, Profile, Sample};
+pub use format::{write, Format, ProfileError, UnknownEnding};
+pub use functions::{FunctionShare, FunctionShares};
+pub use model::{CodeFile, CodePlace, Measure, Profile, Sample, SourcePoint};

@@ -23,9 +23,9 @@ pub struct Profile {
     /// How long it took, in nanoseconds.
     pub duration_ns: u64,
     /// The files of locations.
-    pub mappings: Vec<Mapping>,
+    pub mappings: Vec<CodeFile>,
     /// The places that stacks go through.
-    pub locations: Vec<Location>,
+    pub locations: Vec<CodePlace>,
     /// The stacks.
     pub samples: Vec<Sample>,
 }
@@ -41,7 +41,7 @@ pub struct Measure {
 
 /// A file with code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Mapping {
+pub struct CodeFile {
     /// Its path.
     pub path: String,
     /// Its build-id, in hexadecimal; empty when it has none.
@@ -50,19 +50,19 @@ pub struct Mapping {
 
 /// A place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Location {
+pub struct CodePlace {
     /// The index of its file in `mappings`; none for code without a file.
     pub mapping: Option<usize>,
     /// The offset in that file in bytes, or the address of code without one.
     pub offset: u64,
     /// The functions there, the innermost inlined one first. One without a name says where it
     /// is; never empty.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SourcePoint>,
 }
 
 /// A function, and a line of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Line {
+pub struct SourcePoint {
     /// What it is called.
     pub name: String,
     /// The name before it was shortened for people.
@@ -91,9 +91,9 @@ pub struct Sample {
 
 /// A frame as pictures show it.
 #[derive(Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ShownFrame<'a> {
     pub(crate) name: Cow<'a, str>,
-    pub(crate) source: Option<&'a Line>,
+    pub(crate) source: Option<&'a SourcePoint>,
 }
 
 impl Profile {
@@ -113,23 +113,23 @@ impl Profile {
     }
 
     /// The functions at the locations of a sample, the outermost first.
-    fn lines<'a>(&'a self, sample: &'a Sample) -> impl Iterator<Item = &'a Line> {
+    fn lines<'a>(&'a self, sample: &'a Sample) -> impl Iterator<Item = &'a SourcePoint> {
         let outermost_first = sample.stack.iter().rev();
         let locations = outermost_first.filter_map(|at| self.locations.get(*at));
         locations.flat_map(|location| location.lines.iter().rev())
     }
 
     /// What pictures show of a sample, from the outermost frame on: its keys, and its stack.
-    pub(crate) fn shown<'a>(&'a self, sample: &'a Sample) -> Vec<Shown<'a>> {
-        let keys = sample.keys.iter().map(|(name, value)| Shown {
+    pub(crate) fn shown<'a>(&'a self, sample: &'a Sample) -> Vec<ShownFrame<'a>> {
+        let keys = sample.keys.iter().map(|(name, value)| ShownFrame {
             name: Cow::Owned(plain(&format!("{name}={value}")).into_owned()),
             source: None,
         });
-        let around = Profile::around(sample).map(|name| Shown {
+        let around = Profile::around(sample).map(|name| ShownFrame {
             name: Cow::Borrowed(name),
             source: None,
         });
-        let lines = self.lines(sample).map(|line| Shown {
+        let lines = self.lines(sample).map(|line| ShownFrame {
             name: plain(&line.name),
             source: Some(line),
         });

@@ -4,7 +4,7 @@
 mod proto;
 
 use crate::text::plain;
-use crate::{Line, Location, Profile, Sample};
+use crate::{CodePlace, Profile, Sample, SourcePoint};
 use flate2::write::GzEncoder;
 use flate2::Compression;
 use prost::Message;
@@ -22,7 +22,7 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
 }
 
 fn encoded(profile: &Profile) -> proto::Profile {
-    let mut tables = Tables::new(profile);
+    let mut tables = ProfileTables::new(profile);
     let locations = profile.locations.iter();
     locations.for_each(|location| tables.add_location(location));
     let samples = profile.samples.iter();
@@ -50,7 +50,7 @@ fn encoded(profile: &Profile) -> proto::Profile {
 }
 
 /// What others name by their number: strings from 0 on, all else from 1 on.
-struct Tables {
+struct ProfileTables {
     strings: Strings,
     mappings: Vec<proto::Mapping>,
     /// The place in `mappings` of each mapping of the profile.
@@ -63,10 +63,10 @@ struct Tables {
     around: HashMap<&'static str, u64>,
 }
 
-impl Tables {
+impl ProfileTables {
     /// With all mappings. Each file lies behind the one before, as though all of it was mapped:
     /// an address minus its mapping's start is the offset in the file.
-    fn new(profile: &Profile) -> Tables {
+    fn new(profile: &Profile) -> ProfileTables {
         let mut ends = vec![0; profile.mappings.len()];
         for location in &profile.locations {
             if let Some(end) = location.mapping.and_then(|at| ends.get_mut(at)) {
@@ -87,7 +87,7 @@ impl Tables {
             }
             let own = profile.locations.iter();
             let lines = own.filter(|location| location.mapping == Some(at));
-            let lines: Vec<&Line> = lines.flat_map(|location| &location.lines).collect();
+            let lines: Vec<&SourcePoint> = lines.flat_map(|location| &location.lines).collect();
             let has_files = lines.iter().any(|line| line.file.is_some());
             let limit = start.saturating_add(
                 end.max(1)
@@ -108,7 +108,7 @@ impl Tables {
             });
             start = limit;
         }
-        Tables {
+        ProfileTables {
             strings,
             mappings,
             places,
@@ -126,7 +126,7 @@ impl Tables {
         }
     }
 
-    fn add_location(&mut self, location: &Location) {
+    fn add_location(&mut self, location: &CodePlace) {
         let place = location.mapping.and_then(|at| self.places.get(at));
         let mapping = place.and_then(|place| self.mappings.get(*place));
         let (mapping_id, start) = mapping.map_or((0, 0), |found| (found.id, found.memory_start));
@@ -139,7 +139,7 @@ impl Tables {
         });
     }
 
-    fn line(&mut self, line: &Line) -> proto::Line {
+    fn line(&mut self, line: &SourcePoint) -> proto::Line {
         let name = self.strings.number(&line.name);
         // pprof takes one that is the same for mangled, and cuts what is in brackets off the name.
         let system_name = match line.system_name == line.name {
@@ -185,13 +185,13 @@ impl Tables {
         if let Some(known) = self.around.get(name) {
             return *known;
         }
-        self.add_location(&Location {
-            lines: vec![Line {
+        self.add_location(&CodePlace {
+            lines: vec![SourcePoint {
                 name: name.to_owned(),
                 system_name: name.to_owned(),
-                ..Line::default()
+                ..SourcePoint::default()
             }],
-            ..Location::default()
+            ..CodePlace::default()
         });
         let id = self.locations.len() as u64;
         self.around.insert(name, id);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Profiles for tests.
 
-use crate::{Line, Location, Mapping, Measure, Profile, Sample};
+use crate::{CodeFile, CodePlace, Measure, Profile, Sample, SourcePoint};
 
-fn line(name: &str, place: Option<(&str, u32)>) -> Line {
-    Line {
+fn line(name: &str, place: Option<(&str, u32)>) -> SourcePoint {
+    SourcePoint {
         name: name.to_owned(),
         system_name: format!("long {name}"),
         is_named: !name.starts_with('['),
@@ -13,8 +13,8 @@ fn line(name: &str, place: Option<(&str, u32)>) -> Line {
     }
 }
 
-fn location(mapping: Option<usize>, offset: u64, lines: Vec<Line>) -> Location {
-    Location {
+fn location(mapping: Option<usize>, offset: u64, lines: Vec<SourcePoint>) -> CodePlace {
+    CodePlace {
         mapping,
         offset,
         lines,
@@ -64,7 +64,7 @@ pub(crate) fn profile() -> Profile {
         start_unix_ns: 1_800_000_000_000_000_000,
         duration_ns: 2_500_000_000,
         mappings: ["/usr/bin/app", "/lib/\nc.so"]
-            .map(|path| Mapping {
+            .map(|path| CodeFile {
                 path: path.to_owned(),
                 build_id: "00c0ffee".to_owned(),
             })

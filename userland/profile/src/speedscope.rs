@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! speedscope's own format, <https://www.speedscope.app/file-format-schema.json>.
 
-use crate::model::Shown;
+use crate::model::ShownFrame;
 use crate::{text::plain, Profile};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -48,13 +48,13 @@ struct Sampled {
 
 /// Frames, each once.
 #[derive(Default)]
-struct Frames {
+struct FrameTable {
     frames: Vec<Frame>,
     indices: HashMap<Frame, usize>,
 }
 
-impl Frames {
-    fn index(&mut self, shown: &Shown<'_>) -> usize {
+impl FrameTable {
+    fn index(&mut self, shown: &ShownFrame<'_>) -> usize {
         let file = shown.source.and_then(|line| line.file.as_deref());
         let frame = Frame {
             name: shown.name.clone().into_owned(),
@@ -69,7 +69,7 @@ impl Frames {
 }
 
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
-    let mut frames = Frames::default();
+    let mut frames = FrameTable::default();
     let (mut samples, mut weights) = (Vec::new(), Vec::new());
     for sample in &profile.samples {
         let weight = Profile::weight(sample);

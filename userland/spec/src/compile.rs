@@ -4,21 +4,19 @@
 mod fields;
 mod spans;
 
-use crate::decode::{FieldFormat, Shape};
+use crate::decode::{FieldFormat, WordShape};
 use crate::plain::Plain;
 use crate::resolve::Resolver;
-use crate::scope::{Place, Scope};
+use crate::scope::{Scope, ValuePlace};
 use crate::steps::{End, Steps};
 use crate::syntax::{
-    self, Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
-    SpecText,
+    self, Assignment, Binary, Changed, Expression, ExpressionKind, Field, Span, Spec, SpecError,
+    SpecText, ValueFormat,
 };
 use crate::{types, Value};
-use fields::Shown;
+use fields::ShownField;
 use nsprobe_common::program::{Context, Operation, Register, Step, KEY_WORDS_MAX};
 use serde::{Deserialize, Serialize};
-
-type Result<T> = std::result::Result<T, SpecError>;
 
 /// The input of the compilation for one place.
 #[derive(Clone, Copy)]
@@ -68,9 +66,9 @@ pub struct Compiled {
     /// The probe is hit when the function returns.
     pub at_return: bool,
     /// What runs at the entry.
-    pub entry: Option<Code>,
+    pub entry: Option<StepProgram>,
     /// What runs at the return.
-    pub ret: Option<Code>,
+    pub ret: Option<StepProgram>,
     /// The fields of a record.
     pub fields: Vec<FieldFormat>,
     /// The parts of a key.
@@ -82,7 +80,7 @@ pub struct Compiled {
 
 /// A program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Code {
+pub struct StepProgram {
     /// Its steps.
     #[serde(with = "as_bytes")]
     pub steps: Vec<Step>,
@@ -118,13 +116,13 @@ const STAYS: [Operation; 24] = [
     Operation::Value,
 ];
 
-impl Code {
+impl StepProgram {
     /// The program that lets a hit through where no condition is zero, of a probe at this
     /// address by the file's own count; none without conditions.
     ///
     /// # Errors
     /// It is too long.
-    pub fn requiring(place: u64, conditions: &[Value]) -> Result<Option<Code>> {
+    pub fn requiring(place: u64, conditions: &[Value]) -> Result<Option<StepProgram>, SpecError> {
         let mut steps = Steps::new(End::Entry, place);
         for condition in conditions {
             steps.effect(Operation::Require, condition, 0, &Span::default())?;
@@ -149,7 +147,7 @@ impl Code {
 
     /// This program of returns, for a jump to a function that returns its first argument: the
     /// result is in that register already. `None` when it looks at what that function may change.
-    pub fn by_argument(&self) -> Option<Code> {
+    pub fn by_argument(&self) -> Option<StepProgram> {
         let step = |step: &Step| {
             let is = |operation: Operation| step.operation == operation as u8;
             let register = |register: Register| step.small == register as i32;
@@ -163,7 +161,7 @@ impl Code {
                 _ => None,
             }
         };
-        Some(Code {
+        Some(StepProgram {
             steps: self.steps.iter().map(step).collect::<Option<_>>()?,
             data: self.data.clone(),
         })
@@ -203,8 +201,12 @@ mod as_bytes {
 impl Spec {
     /// Whether the probe is hit at returns, also because of what `more` asks for.
     pub fn is_at_return<'a>(&'a self, more: impl IntoIterator<Item = &'a Expression>) -> bool {
-        let of_return =
-            |kind: &Kind| matches!(kind, Kind::Returned | Kind::Context(Context::Elapsed));
+        let of_return = |kind: &ExpressionKind| {
+            matches!(
+                kind,
+                ExpressionKind::Returned | ExpressionKind::Context(Context::Elapsed)
+            )
+        };
         let fields = self.fields.iter().map(|field| &field.value);
         self.at_return
             || fields
@@ -219,9 +221,9 @@ impl Compiled {
     ///
     /// # Errors
     /// A key wants what only a function has.
-    pub fn of_samples(keys: &[Field]) -> Result<Compiled> {
+    pub fn of_samples(keys: &[Field]) -> Result<Compiled, SpecError> {
         let spec = Spec {
-            place: syntax::Place::Functions {
+            place: syntax::ProbePoint::Functions {
                 name: String::new(),
                 offset: 0,
             },
@@ -252,7 +254,7 @@ impl Compiled {
     }
 
     /// Compiles the programs of a probe.
-    pub fn new(request: &Request<'_>) -> Result<Compiled> {
+    pub fn new(request: &Request<'_>) -> Result<Compiled, SpecError> {
         let (keys, value): (&[Field], _) = match request.sink {
             Sink::Table { keys, value } => (keys, value),
             Sink::Record | Sink::Count | Sink::Spans { .. } => (&[], None),
@@ -315,7 +317,10 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     /// The conditions of a spec: those that are decided at the entry already are
     /// given back, with their places.
-    fn conditions(&mut self, condition: Option<&Expression>) -> Result<Vec<(Value, Span)>> {
+    fn conditions(
+        &mut self,
+        condition: Option<&Expression>,
+    ) -> Result<Vec<(Value, Span)>, SpecError> {
         let mut parts = Vec::new();
         if let Some(condition) = condition {
             conjuncts(condition, &mut parts);
@@ -334,7 +339,7 @@ impl Compiler<'_> {
     }
 
     /// Changes something in the traced task.
-    fn change(&mut self, change: &Assignment, request: &Request<'_>) -> Result<()> {
+    fn change(&mut self, change: &Assignment, request: &Request<'_>) -> Result<(), SpecError> {
         let span = &change.value.span;
         let value = self.resolver.scalar(&change.value)?.value;
         let refused = |message: &str| Err(SpecError::new(span.clone(), message));
@@ -358,12 +363,12 @@ impl Compiler<'_> {
             return Err(SpecError::new(span.clone(), message));
         };
         match (thing.place, bytes) {
-            (Place::Memory(address), Some(bytes)) => {
+            (ValuePlace::Memory(address), Some(bytes)) => {
                 self.steps.store(&address, &value, bytes, span)
             }
-            (Place::Value(old), Some(_)) => match register_of(&old) {
+            (ValuePlace::Value(old), Some(_)) => match register_of(&old) {
                 // The rest of the register belongs to other members.
-                Some(register) if !matches!(place.kind, Kind::Member { .. }) => {
+                Some(register) if !matches!(place.kind, ExpressionKind::Member { .. }) => {
                     self.steps.set(register, &value, span)
                 }
                 _ => Err(SpecError::new(
@@ -380,29 +385,29 @@ impl Compiler<'_> {
     }
 
     /// The parts of a key.
-    fn keys(&mut self, keys: &[Field]) -> Result<Vec<FieldFormat>> {
+    fn keys(&mut self, keys: &[Field]) -> Result<Vec<FieldFormat>, SpecError> {
         let mut formats = Vec::new();
         let mut words = 0;
         for field in keys {
             let span = &field.span;
-            if field.format == Some(Format::Symbol) {
+            if field.format == Some(ValueFormat::Symbol) {
                 let message = "symbols cannot be counted by; addresses can: EXPR:hex";
                 return Err(SpecError::new(span.clone(), message));
             }
-            let shape = if field.value.kind == Kind::Comm {
+            let shape = if field.value.kind == ExpressionKind::Comm {
                 for context in [Context::CommLow, Context::CommHigh] {
                     self.steps
                         .effect(Operation::Key, &Value::Context(context), 0, span)?;
                 }
-                Shape::Comm
+                WordShape::Comm
             } else {
-                let Shown {
+                let ShownField {
                     value,
                     length,
                     shape,
                 } = self.shaped(field)?;
                 match &shape {
-                    Shape::Text { most } | Shape::Slice { most } => {
+                    WordShape::Text { most } | WordShape::Slice { most } => {
                         let operation = match length {
                             Some(_) => Operation::KeySlice,
                             None => Operation::KeyString,
@@ -412,7 +417,9 @@ impl Compiler<'_> {
                         self.steps
                             .effect_of_two(operation, &value, length, bytes, span)?;
                     }
-                    Shape::Bytes { .. } | Shape::Object { .. } | Shape::Split { .. } => {
+                    WordShape::Bytes { .. }
+                    | WordShape::Object { .. }
+                    | WordShape::Split { .. } => {
                         let message = "bytes cannot be counted by; a string can";
                         return Err(SpecError::new(span.clone(), message));
                     }
@@ -442,7 +449,7 @@ impl Compiler<'_> {
         early: Vec<(Value, Span)>,
         fields: Vec<FieldFormat>,
         keys: Vec<FieldFormat>,
-    ) -> Result<Compiled> {
+    ) -> Result<Compiled, SpecError> {
         let mut compiled = Compiled {
             at_return: self.end == End::Return,
             fields,
@@ -476,7 +483,8 @@ fn library_note(request: &Request<'_>) -> Option<String> {
     let fields = request.spec.fields.iter().chain(keys);
     let fields = fields.map(|field| &field.value);
     let mut all = fields.chain(&request.spec.condition);
-    let is_library = |kind: &Kind| matches!(kind, Kind::Cast(to, _) if to.library.is_some());
+    let is_library =
+        |kind: &ExpressionKind| matches!(kind, ExpressionKind::Cast(to, _) if to.library.is_some());
     all.any(|value| value.any(&is_library)).then(|| {
         let library = match request.scope.has_libcxx() {
             true => "libc++",
@@ -489,7 +497,7 @@ fn library_note(request: &Request<'_>) -> Option<String> {
 /// The parts of a condition that must all hold.
 fn conjuncts<'a>(condition: &'a Expression, parts: &mut Vec<&'a Expression>) {
     match &condition.kind {
-        Kind::Binary(Binary::And, a, b) => {
+        ExpressionKind::Binary(Binary::And, a, b) => {
             conjuncts(a, parts);
             conjuncts(b, parts);
         }

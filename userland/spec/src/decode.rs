@@ -2,7 +2,7 @@
 //! The fields of a hit, and the keys of rows, back into values.
 
 use crate::layout::Layout;
-use crate::syntax::Format;
+use crate::syntax::ValueFormat;
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
@@ -12,17 +12,17 @@ pub struct FieldFormat {
     /// Its name.
     pub name: String,
     /// What its words are.
-    pub shape: Shape,
+    pub shape: WordShape,
 }
 
 /// What the words of a field are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum WordShape {
     /// A number of which nothing is known.
     Word,
     /// A number that is shown so.
-    Number(Format),
+    Number(ValueFormat),
     /// A character, by its number in Unicode.
     Character,
     /// A number that may have a name.
@@ -121,7 +121,7 @@ pub enum FieldValue {
 
 impl FieldFormat {
     /// A field of that name.
-    pub fn new(name: &str, shape: Shape) -> FieldFormat {
+    pub fn new(name: &str, shape: WordShape) -> FieldFormat {
         FieldFormat {
             name: name.to_owned(),
             shape,
@@ -132,21 +132,23 @@ impl FieldFormat {
     /// from a file can say anything.
     pub fn is_bounded(&self) -> bool {
         match &self.shape {
-            Shape::Object { layout, .. } | Shape::Split { layout, .. } => layout.is_bounded(),
+            WordShape::Object { layout, .. } | WordShape::Split { layout, .. } => {
+                layout.is_bounded()
+            }
             _ => true,
         }
     }
 }
 
-impl Shape {
+impl WordShape {
     /// Words of a key that such a part takes.
     pub fn key_words(&self) -> usize {
         match self {
-            Shape::Text { most } | Shape::Slice { most } | Shape::Bytes { count: most } => {
-                usize::from(*most).div_ceil(8)
-            }
-            Shape::Comm | Shape::Symbol => 2,
-            Shape::Missing => 0,
+            WordShape::Text { most }
+            | WordShape::Slice { most }
+            | WordShape::Bytes { count: most } => usize::from(*most).div_ceil(8),
+            WordShape::Comm | WordShape::Symbol => 2,
+            WordShape::Missing => 0,
             _ => 1,
         }
     }
@@ -154,16 +156,16 @@ impl Shape {
     /// Fields of a program that such a value takes.
     pub fn field_count(&self) -> usize {
         match self {
-            Shape::Comm | Shape::Symbol | Shape::Slice { .. } => 2,
-            Shape::Split { bytes, .. } => usize::from(*bytes).div_ceil(8),
-            Shape::Missing => 0,
+            WordShape::Comm | WordShape::Symbol | WordShape::Slice { .. } => 2,
+            WordShape::Split { bytes, .. } => usize::from(*bytes).div_ceil(8),
+            WordShape::Missing => 0,
             _ => 1,
         }
     }
 
     pub(crate) fn number(&self, word: u64) -> FieldValue {
         match self {
-            Shape::Enumeration { names } => {
+            WordShape::Enumeration { names } => {
                 let value = word as i64;
                 let known = names.iter().find(|(_, number)| *number == word);
                 match known {
@@ -171,16 +173,16 @@ impl Shape {
                     None => FieldValue::Signed(value),
                 }
             }
-            Shape::Character => {
+            WordShape::Character => {
                 let character = u32::try_from(word).ok().and_then(char::from_u32);
                 character.map_or(FieldValue::Unsigned(word), FieldValue::Character)
             }
-            Shape::Float { bytes: 2 } => FieldValue::Float(half(word as u16)),
-            Shape::Float { bytes: 4 } => FieldValue::Float(f32::from_bits(word as u32).into()),
-            Shape::Float { bytes: 8 } => FieldValue::Float(f64::from_bits(word)),
+            WordShape::Float { bytes: 2 } => FieldValue::Float(half(word as u16)),
+            WordShape::Float { bytes: 4 } => FieldValue::Float(f32::from_bits(word as u32).into()),
+            WordShape::Float { bytes: 8 } => FieldValue::Float(f64::from_bits(word)),
             // None that a spec has; one that was read from a file can say anything.
-            Shape::Float { .. } => FieldValue::Absent,
-            Shape::Number(format) => formatted(*format, word),
+            WordShape::Float { .. } => FieldValue::Absent,
+            WordShape::Number(format) => formatted(*format, word),
             _ => guessed(word),
         }
     }
@@ -208,23 +210,26 @@ fn guessed(word: u64) -> FieldValue {
     }
 }
 
-fn formatted(format: Format, word: u64) -> FieldValue {
+fn formatted(format: ValueFormat, word: u64) -> FieldValue {
     let unused = |bytes: u8| 64 - u32::from(bytes.clamp(1, 8)) * 8;
     let low = |bytes: u8| (word << unused(bytes)) >> unused(bytes);
     match format {
-        Format::Decimal {
+        ValueFormat::Decimal {
             bytes,
             signed: false,
         } => FieldValue::Unsigned(low(bytes)),
-        Format::Decimal {
+        ValueFormat::Decimal {
             bytes,
             signed: true,
         } => FieldValue::Signed(((word << unused(bytes)) as i64) >> unused(bytes)),
-        Format::Hex { bytes } => FieldValue::Hex(low(bytes)),
-        Format::Bits => FieldValue::Bits(word),
-        Format::Char => FieldValue::Char(word as u8),
-        Format::Bool => FieldValue::Bool(word != 0),
-        Format::Text { .. } | Format::Bytes { .. } | Format::Name | Format::Symbol => guessed(word),
+        ValueFormat::Hex { bytes } => FieldValue::Hex(low(bytes)),
+        ValueFormat::Bits => FieldValue::Bits(word),
+        ValueFormat::Char => FieldValue::Char(word as u8),
+        ValueFormat::Bool => FieldValue::Bool(word != 0),
+        ValueFormat::Text { .. }
+        | ValueFormat::Bytes { .. }
+        | ValueFormat::Name
+        | ValueFormat::Symbol => guessed(word),
     }
 }
 
@@ -233,20 +238,20 @@ fn formatted(format: Format, word: u64) -> FieldValue {
 /// record does not hold is absent.
 pub fn fields(formats: &[FieldFormat], words: &[u64]) -> Vec<FieldValue> {
     let (mask, words) = words.split_first().unwrap_or((&0, &[]));
-    let mut reader = Reader { mask: *mask, words };
+    let mut reader = FieldReader { mask: *mask, words };
     formats
         .iter()
         .map(|field| reader.field(&field.shape))
         .collect()
 }
 
-struct Reader<'a> {
+struct FieldReader<'a> {
     /// Which of the fields that follow are present.
     mask: u64,
     words: &'a [u64],
 }
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn word(&mut self) -> u64 {
         let (word, rest) = self.words.split_first().unwrap_or((&0, &[]));
         self.words = rest;
@@ -275,43 +280,43 @@ impl Reader<'_> {
         Some(bytes)
     }
 
-    fn field(&mut self, shape: &Shape) -> FieldValue {
+    fn field(&mut self, shape: &WordShape) -> FieldValue {
         match shape {
-            Shape::Comm => match (self.present(), self.present()) {
+            WordShape::Comm => match (self.present(), self.present()) {
                 (Some(low), Some(high)) => comm(&[low, high]),
                 _ => FieldValue::Absent,
             },
-            Shape::Missing => FieldValue::Absent,
-            Shape::Split { layout, .. } => {
+            WordShape::Missing => FieldValue::Absent,
+            WordShape::Split { layout, .. } => {
                 let words = (0..shape.field_count()).map(|_| self.present());
                 // All are taken, also behind one that is absent.
                 let words: Vec<Option<u64>> = words.collect();
                 let words: Option<Vec<u64>> = words.into_iter().collect();
                 words.map_or(FieldValue::Absent, |words| layout.value(&bytes_of(&words)))
             }
-            Shape::Symbol => match (self.present(), self.present()) {
+            WordShape::Symbol => match (self.present(), self.present()) {
                 (Some(address), Some(in_file)) => FieldValue::Symbol { address, in_file },
                 _ => FieldValue::Absent,
             },
-            Shape::Slice { most } => match (self.present(), self.bytes(*most)) {
+            WordShape::Slice { most } => match (self.present(), self.bytes(*most)) {
                 (Some(length), Some(bytes)) => FieldValue::Text {
                     cut: length > bytes.len() as u64,
                     bytes,
                 },
                 _ => FieldValue::Absent,
             },
-            Shape::Text { most }
-            | Shape::Bytes { count: most }
-            | Shape::Object { bytes: most, .. } => {
+            WordShape::Text { most }
+            | WordShape::Bytes { count: most }
+            | WordShape::Object { bytes: most, .. } => {
                 let Some(bytes) = self.bytes(*most) else {
                     return FieldValue::Absent;
                 };
                 match shape {
-                    Shape::Text { most } => FieldValue::Text {
+                    WordShape::Text { most } => FieldValue::Text {
                         cut: bytes.len() == usize::from(*most),
                         bytes,
                     },
-                    Shape::Object { layout, .. } => layout.value(&bytes),
+                    WordShape::Object { layout, .. } => layout.value(&bytes),
                     _ => FieldValue::Bytes(bytes),
                 }
             }
@@ -348,8 +353,8 @@ pub fn key(formats: &[FieldFormat], words: &[u64]) -> Vec<FieldValue> {
         .map(|field| {
             let words = take(field.shape.key_words());
             match &field.shape {
-                Shape::Comm => comm(words),
-                Shape::Text { most } | Shape::Slice { most } => match comm(words) {
+                WordShape::Comm => comm(words),
+                WordShape::Text { most } | WordShape::Slice { most } => match comm(words) {
                     FieldValue::Text { bytes, .. } => FieldValue::Text {
                         cut: bytes.len() >= usize::from(*most),
                         bytes,
@@ -367,21 +372,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn field(shape: Shape) -> FieldFormat {
+    fn field(shape: WordShape) -> FieldFormat {
         FieldFormat::new("x", shape)
     }
 
     #[test]
     fn fields_are_read_in_order() {
         let formats = [
-            field(Shape::Word),
-            field(Shape::Text { most: 8 }),
-            field(Shape::Number(Format::Decimal {
+            field(WordShape::Word),
+            field(WordShape::Text { most: 8 }),
+            field(WordShape::Number(ValueFormat::Decimal {
                 bytes: 4,
                 signed: true,
             })),
-            field(Shape::Comm),
-            field(Shape::Bytes { count: 3 }),
+            field(WordShape::Comm),
+            field(WordShape::Bytes { count: 3 }),
         ];
         let comm = [
             u64::from_le_bytes(*b"redis-se"),
@@ -420,7 +425,7 @@ mod tests {
 
     #[test]
     fn slices_know_whether_they_were_cut() {
-        let formats = [field(Shape::Slice { most: 8 }), field(Shape::Word)];
+        let formats = [field(WordShape::Slice { most: 8 }), field(WordShape::Word)];
         let hello = u64::from_le_bytes(*b"hello, w");
         let text = |cut| FieldValue::Text {
             bytes: b"hello, w".to_vec(),
@@ -449,11 +454,11 @@ mod tests {
         #[test]
         fn no_record_panics(words in prop::collection::vec(any::<u64>(), 0..12)) {
             let formats = [
-                field(Shape::Text { most: 256 }),
-                field(Shape::Slice { most: 24 }),
-                field(Shape::Comm),
-                field(Shape::Bytes { count: 7 }),
-                field(Shape::Word),
+                field(WordShape::Text { most: 256 }),
+                field(WordShape::Slice { most: 24 }),
+                field(WordShape::Comm),
+                field(WordShape::Bytes { count: 7 }),
+                field(WordShape::Word),
             ];
             prop_assert_eq!(fields(&formats, &words).len(), 5);
             prop_assert_eq!(key(&formats, &words).len(), 5);

@@ -24,16 +24,16 @@ mod types;
 mod units;
 mod variable;
 
-pub use error::{Error, Result};
-pub use function::Function;
+pub use error::DwarfError;
+pub use function::DebugFunction;
 pub use global::symbol;
 pub use line::{LineCode, LinePlace};
 pub use scope::DebugScope;
 
-use frame::Frames;
-use function::Ranges;
-use line::Row;
-use names::Names;
+use frame::FunctionFrames;
+use function::RangeIndex;
+use line::LineRow;
+use names::NameIndex;
 use nsprobe_symbolize::{Binary, SplitSections};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -47,11 +47,11 @@ pub struct DebugInfo<'a> {
     /// The file that runs.
     binary: &'a Binary,
     units: Units<'a>,
-    names: OnceCell<Names>,
-    frames: OnceCell<Frames>,
-    unit_ranges: OnceCell<Ranges>,
-    functions: RefCell<HashMap<u32, Rc<Ranges>>>,
-    tables: RefCell<HashMap<u32, Rc<Vec<Row>>>>,
+    names: OnceCell<NameIndex>,
+    frames: OnceCell<FunctionFrames>,
+    unit_ranges: OnceCell<RangeIndex>,
+    functions: RefCell<HashMap<u32, Rc<RangeIndex>>>,
+    tables: RefCell<HashMap<u32, Rc<Vec<LineRow>>>>,
     asking: Cell<bool>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> DebugInfo<'a> {
         binary: &'a Binary,
         separate: Option<&'a Binary>,
         supplementary: Option<&'a Binary>,
-    ) -> Result<DebugInfo<'a>> {
+    ) -> Result<DebugInfo<'a>, DwarfError> {
         DebugInfo::with_split(binary, separate, supplementary, None)
     }
 
@@ -79,16 +79,16 @@ impl<'a> DebugInfo<'a> {
         separate: Option<&'a Binary>,
         supplementary: Option<&'a Binary>,
         split: Option<&'a SplitSections>,
-    ) -> Result<DebugInfo<'a>> {
+    ) -> Result<DebugInfo<'a>, DwarfError> {
         let holder = separate.unwrap_or(binary);
         if separate.is_some_and(|separate| !separate.is_debug_file_of(binary)) {
-            return Err(Error::OtherFile {
+            return Err(DwarfError::OtherFile {
                 wanted: hex(binary.build_id()),
                 found: hex(holder.build_id()),
             });
         }
         if !holder.has_debug_info() {
-            return Err(Error::Absent);
+            return Err(DwarfError::Absent);
         }
         let link = holder.supplementary();
         let supplementary = supplementary.filter(|file| {
@@ -97,7 +97,7 @@ impl<'a> DebugInfo<'a> {
         });
         let sections = |file: &'a Binary| {
             let sections = file.dwarf_sections();
-            sections.map_err(|why| Error::Damaged(why.to_owned()))
+            sections.map_err(|why| DwarfError::Damaged(why.to_owned()))
         };
         let (own, shared) = (sections(holder)?, supplementary.map(sections).transpose()?);
         let units = caught(|| Units::new(own, shared, split))?;
@@ -115,7 +115,7 @@ impl<'a> DebugInfo<'a> {
 
     /// Answers one question: with a clock of its own, and a panic of the parser is
     /// an error.
-    fn guarded<T>(&self, answer: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn guarded<T>(&self, answer: impl FnOnce() -> Result<T, DwarfError>) -> Result<T, DwarfError> {
         if self.asking.replace(true) {
             // A part of another question.
             return answer();
@@ -126,24 +126,27 @@ impl<'a> DebugInfo<'a> {
         answered
     }
 
-    fn names(&self) -> Result<&Names> {
-        read_once(&self.names, || Names::read(&self.units))
+    fn names(&self) -> Result<&NameIndex, DwarfError> {
+        read_once(&self.names, || NameIndex::read(&self.units))
     }
 
-    fn frames(&self) -> Result<&Frames> {
+    fn frames(&self) -> Result<&FunctionFrames, DwarfError> {
         read_once(&self.frames, || {
             let sections = self.binary.unwind_sections();
-            let sections = sections.map_err(|error| Error::Damaged(error.to_string()))?;
-            Frames::new(sections, &self.units)
+            let sections = sections.map_err(|error| DwarfError::Damaged(error.to_string()))?;
+            FunctionFrames::new(sections, &self.units)
         })
     }
 
-    fn unit_ranges(&self) -> Result<&Ranges> {
+    fn unit_ranges(&self) -> Result<&RangeIndex, DwarfError> {
         read_once(&self.unit_ranges, || function::unit_ranges(&self.units))
     }
 }
 
-fn read_once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
+fn read_once<T>(
+    cell: &OnceCell<T>,
+    read: impl FnOnce() -> Result<T, DwarfError>,
+) -> Result<&T, DwarfError> {
     if let Some(known) = cell.get() {
         return Ok(known);
     }
@@ -152,9 +155,9 @@ fn read_once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<
 }
 
 /// Runs `parse`; a panic is an error. What a panic leaves half done was not kept.
-fn caught<T>(parse: impl FnOnce() -> Result<T>) -> Result<T> {
+fn caught<T>(parse: impl FnOnce() -> Result<T, DwarfError>) -> Result<T, DwarfError> {
     catch_unwind(AssertUnwindSafe(parse))
-        .unwrap_or_else(|_| Err(Error::Damaged("its parser panicked".to_owned())))
+        .unwrap_or_else(|_| Err(DwarfError::Damaged("its parser panicked".to_owned())))
 }
 
 fn hex(build_id: Option<&[u8]>) -> String {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the bytes of a struct or an array are, to show them whole.
 
-use crate::decode::{FieldValue, Shape};
+use crate::decode::{FieldValue, WordShape};
 use crate::resolve::{Of, Resolver};
 use crate::syntax::{Span, SpecError};
 use crate::types::{self, Type, TypeId};
@@ -24,7 +24,7 @@ pub enum Layout {
     /// A number, or some bits of one.
     Number {
         /// How it is shown.
-        shape: Box<Shape>,
+        shape: Box<WordShape>,
         /// Its bytes: at most 8, and of a bit-field 9.
         bytes: u8,
         /// Its lowest bit in them, and how many it has.
@@ -44,13 +44,13 @@ pub enum Layout {
         of: Box<Layout>,
     },
     /// Members.
-    Struct(Vec<Part>),
+    Struct(Vec<LaidMember>),
     /// This number of bytes of which nothing is known.
     Bytes(u16),
     /// Members that are always there, and others whose presence depends on a number.
     Variants {
         /// Those that are always there.
-        fixed: Vec<Part>,
+        fixed: Vec<LaidMember>,
         /// Where the number begins, and its bytes: at most 8.
         tag: (u16, u8),
         /// What is there by its value.
@@ -59,11 +59,11 @@ pub enum Layout {
 }
 
 /// A member: its name, where it begins, and what it is.
-type Part = (Rc<str>, u16, Layout);
+type LaidMember = (Rc<str>, u16, Layout);
 
 /// The ranges of a tag's values with both ends, none for all other values, and the members that
 /// are there then.
-type Case = (Option<Vec<(u64, u64)>>, Vec<Part>);
+type Case = (Option<Vec<(u64, u64)>>, Vec<LaidMember>);
 
 impl Layout {
     /// How many values it has.
@@ -143,7 +143,7 @@ impl Layout {
     }
 }
 
-fn values_of(members: &[Part]) -> usize {
+fn values_of(members: &[LaidMember]) -> usize {
     members
         .iter()
         .fold(1, |sum: usize, (_, _, of)| sum.saturating_add(of.values()))
@@ -151,7 +151,7 @@ fn values_of(members: &[Part]) -> usize {
 
 /// The names and values of members in bytes.
 fn parts<'a>(
-    members: &'a [Part],
+    members: &'a [LaidMember],
     bytes: &'a [u8],
 ) -> impl Iterator<Item = (Rc<str>, FieldValue)> + 'a {
     members.iter().map(|(name, from, layout)| {
@@ -162,7 +162,12 @@ fn parts<'a>(
 }
 
 /// What is there by the value of a tag and its size in bytes; absent for a value that none has.
-fn variant(fixed: &[Part], each: &[Case], (tag, count): (u64, u8), bytes: &[u8]) -> FieldValue {
+fn variant(
+    fixed: &[LaidMember],
+    each: &[Case],
+    (tag, count): (u64, u8),
+    bytes: &[u8],
+) -> FieldValue {
     let unused = 64 - u32::from(count.clamp(1, 8)) * 8;
     // Of a tag with a sign, the ends of a range have 64 bits.
     let signed = ((tag << unused) as i64) >> unused;
@@ -306,7 +311,7 @@ impl Builder<'_> {
     fn variants(
         &mut self,
         id: TypeId,
-        fixed: Vec<Part>,
+        fixed: Vec<LaidMember>,
         depth: usize,
     ) -> Result<Layout, SpecError> {
         let found = self.resolver.scope.variants(id);
@@ -338,9 +343,9 @@ impl Builder<'_> {
         members: &[types::Member],
         base: u64,
         depth: usize,
-        found: &mut Vec<Part>,
+        found: &mut Vec<LaidMember>,
     ) -> Result<(), SpecError> {
-        let mut of_classes: Vec<(Option<Rc<str>>, Part)> = Vec::new();
+        let mut of_classes: Vec<(Option<Rc<str>>, LaidMember)> = Vec::new();
         for member in members {
             if matches!(member.base, Some(types::Base::Virtual { .. })) {
                 continue;

@@ -20,10 +20,10 @@ mod types;
 mod usdt;
 mod value;
 
-pub use compile::{Code, Compiled, Request, Sink};
+pub use compile::{Compiled, Request, Sink, StepProgram};
 pub use layout::Layout;
 pub use plain::Plain;
-pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
+pub use scope::{Scope, ScopeError, Typed, ValuePart, ValuePlace, Variable, VariableRole};
 pub use syntax::{Spec, SpecError, SpecText};
 pub use types::{Base, Member, Shape, Type, TypeId, Variant, Variants};
 pub use usdt::UsdtScope;

@@ -2,7 +2,7 @@
 //! A place of which nothing is known but the calling convention.
 
 use crate::types::{Member, Shape, Type, TypeId};
-use crate::{Place, Role, Scope, ScopeError, Typed, Value, Variable};
+use crate::{Scope, ScopeError, Typed, Value, ValuePlace, Variable, VariableRole};
 use nsprobe_common::program::Register;
 use nsprobe_symbolize::Binary;
 use std::borrow::Cow;
@@ -60,7 +60,7 @@ impl Scope for Plain<'_> {
         match crate::dwarf::symbol(binary, name)? {
             Some(typed) => Ok(Variable {
                 name: name.into(),
-                role: Role::Global,
+                role: VariableRole::Global,
                 value: Ok(typed),
             }),
             None => Err(self.unknown(name)),
@@ -109,7 +109,7 @@ impl Scope for Plain<'_> {
             None => return Err(ScopeError::new("no function has so many arguments")),
         };
         Ok(Typed {
-            place: Place::Value(value),
+            place: ValuePlace::Value(value),
             kind: word(),
         })
     }
@@ -120,7 +120,7 @@ impl Scope for Plain<'_> {
 
     fn retval(&self) -> Result<Typed, ScopeError> {
         Ok(Typed {
-            place: Place::Value(Value::Register(Register::Rax)),
+            place: ValuePlace::Value(Value::Register(Register::Rax)),
             kind: word(),
         })
     }

@@ -8,13 +8,11 @@ mod operators;
 mod strings;
 
 use crate::plain::word;
-use crate::scope::{Place, Role, Scope, ScopeError, Typed};
-use crate::syntax::{is_dollar, Expression, Format, Kind, Span, SpecError, Unary};
+use crate::scope::{Scope, ScopeError, Typed, ValuePlace, VariableRole};
+use crate::syntax::{is_dollar, Expression, ExpressionKind, Span, SpecError, Unary, ValueFormat};
 use crate::types::{Shape, Type};
 use crate::Value;
 use nsprobe_common::program::{Context, Register, BYTES_MAX};
-
-type Result<T> = std::result::Result<T, SpecError>;
 
 /// Most dimensions of an array.
 const DIMENSIONS_MAX: usize = 16;
@@ -38,7 +36,7 @@ pub(crate) enum Of {
 /// Something, and where it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Thing {
-    pub(crate) place: Place,
+    pub(crate) place: ValuePlace,
     pub(crate) of: Of,
     /// It lies in memory that belongs to the call, and what was there at the entry is
     /// meant: at the return the stack may hold anything.
@@ -129,7 +127,7 @@ impl Of {
     }
 }
 
-fn error<T>(span: &Span, message: impl Into<String>) -> Result<T> {
+fn error<T>(span: &Span, message: impl Into<String>) -> Result<T, SpecError> {
     Err(SpecError::new(span.clone(), message))
 }
 
@@ -148,7 +146,7 @@ pub(crate) fn said(span: &Span, why: ScopeError) -> SpecError {
 impl Thing {
     fn value(value: Value, of: Of) -> Thing {
         Thing {
-            place: Place::Value(value),
+            place: ValuePlace::Value(value),
             of,
             of_entry: false,
         }
@@ -156,7 +154,7 @@ impl Thing {
 
     fn memory(address: Value, of: Of) -> Thing {
         Thing {
-            place: Place::Memory(address),
+            place: ValuePlace::Memory(address),
             of,
             of_entry: false,
         }
@@ -174,24 +172,24 @@ impl From<Typed> for Thing {
 }
 
 /// The place, with the value that it had at the entry of the call.
-fn at_entry(place: Place) -> Place {
+fn at_entry(place: ValuePlace) -> ValuePlace {
     match place {
-        Place::Value(value) => Place::Value(value.at_entry()),
+        ValuePlace::Value(value) => ValuePlace::Value(value.at_entry()),
         // It is found and read at once: see `Thing::of_entry`.
-        Place::Memory(address) => Place::Memory(address),
-        Place::Pieces(pieces) => {
+        ValuePlace::Memory(address) => ValuePlace::Memory(address),
+        ValuePlace::Pieces(pieces) => {
             let pieces = pieces.iter().cloned().map(|mut piece| {
                 piece.place = at_entry(piece.place);
                 piece
             });
-            Place::Pieces(pieces.collect())
+            ValuePlace::Pieces(pieces.collect())
         }
     }
 }
 
 impl Resolver<'_> {
     /// What an expression is and where; a reference is what it refers to.
-    pub(crate) fn thing(&self, expression: &Expression) -> Result<Thing> {
+    pub(crate) fn thing(&self, expression: &Expression) -> Result<Thing, SpecError> {
         let thing = self.named(expression)?;
         let Some(Shape::Pointer {
             reference: true, ..
@@ -207,21 +205,23 @@ impl Resolver<'_> {
         Ok(Thing::memory(address, target))
     }
 
-    fn named(&self, expression: &Expression) -> Result<Thing> {
+    fn named(&self, expression: &Expression) -> Result<Thing, SpecError> {
         let span = &expression.span;
         match &expression.kind {
-            Kind::Number(value) => Ok(Thing::value(Value::Constant(*value), Of::integer(8, true))),
-            Kind::Name(name) => self.variable(name, span),
-            Kind::Argument(number) => {
+            ExpressionKind::Number(value) => {
+                Ok(Thing::value(Value::Constant(*value), Of::integer(8, true)))
+            }
+            ExpressionKind::Name(name) => self.variable(name, span),
+            ExpressionKind::Argument(number) => {
                 let found = self.scope.argument(*number as usize);
                 let thing = Thing::from(found.map_err(|why| said(span, why))?);
                 Ok(self.of_entry(thing))
             }
-            Kind::Returned => match self.at_return {
+            ExpressionKind::Returned => match self.at_return {
                 true => Ok(self.scope.retval().map_err(|why| said(span, why))?.into()),
                 false => error(span, "$retval is there at the return only"),
             },
-            Kind::Register(register, bytes) => {
+            ExpressionKind::Register(register, bytes) => {
                 let value = Value::Register(*register);
                 Ok(match bytes {
                     8 => Thing::value(value, Of::Known(word())),
@@ -231,23 +231,23 @@ impl Resolver<'_> {
                     }
                 })
             }
-            Kind::StackWord(number) => {
+            ExpressionKind::StackWord(number) => {
                 let address = Value::Register(Register::Rsp).plus(u64::from(*number) * 8);
                 Ok(Thing::memory(address, Of::Known(word())))
             }
-            Kind::Context(Context::Elapsed) if !self.at_return => {
+            ExpressionKind::Context(Context::Elapsed) if !self.at_return => {
                 error(span, "$elapsed is there at the return only")
             }
-            Kind::Context(context) => Ok(Thing::value(
+            ExpressionKind::Context(context) => Ok(Thing::value(
                 Value::Context(*context),
                 Of::integer(8, false),
             )),
-            Kind::Member { of, name } => self.member(of, name, span),
-            Kind::Element { of, index } => self.element(of, index, span),
-            Kind::Unary(Unary::Load, of) => self.pointee(of),
-            Kind::Unary(Unary::Address, of) => self.address(of),
-            Kind::Cast(cast, of) => self.cast(cast, of),
-            Kind::AtEntry(of) => {
+            ExpressionKind::Member { of, name } => self.member(of, name, span),
+            ExpressionKind::Element { of, index } => self.element(of, index, span),
+            ExpressionKind::Unary(Unary::Load, of) => self.pointee(of),
+            ExpressionKind::Unary(Unary::Address, of) => self.address(of),
+            ExpressionKind::Cast(cast, of) => self.cast(cast, of),
+            ExpressionKind::AtEntry(of) => {
                 let inner = Resolver {
                     scope: self.scope,
                     at_return: false,
@@ -259,17 +259,22 @@ impl Resolver<'_> {
                 };
                 Ok(Thing::value(value, scalar.of))
             }
-            Kind::Unary(Unary::Minus | Unary::BitNot | Unary::Not, _) | Kind::Binary(..) => {
+            ExpressionKind::Unary(Unary::Minus | Unary::BitNot | Unary::Not, _)
+            | ExpressionKind::Binary(..) => {
                 let scalar = self.computed(expression)?;
                 Ok(Thing::value(scalar.value, scalar.of))
             }
-            Kind::Text(_) => error(span, "a string can only be compared: NAME == \"text\""),
-            Kind::Comm => error(span, "$comm can only be compared, shown, or counted by"),
-            Kind::All { .. } => error(span, "this stands for several values: only as a field"),
+            ExpressionKind::Text(_) => {
+                error(span, "a string can only be compared: NAME == \"text\"")
+            }
+            ExpressionKind::Comm => error(span, "$comm can only be compared, shown, or counted by"),
+            ExpressionKind::All { .. } => {
+                error(span, "this stands for several values: only as a field")
+            }
         }
     }
 
-    fn variable(&self, name: &str, span: &Span) -> Result<Thing> {
+    fn variable(&self, name: &str, span: &Span) -> Result<Thing, SpecError> {
         let variable = self.scope.variable(name).map_err(|mut why| {
             if is_dollar(name) {
                 why.nearest.insert(0, format!("${name}"));
@@ -278,12 +283,12 @@ impl Resolver<'_> {
         })?;
         let thing = Thing::from(variable.value.map_err(|why| said(span, why))?);
         match variable.role {
-            Role::Parameter => Ok(self.of_entry(thing)),
-            Role::Local if self.at_return => error(
+            VariableRole::Parameter => Ok(self.of_entry(thing)),
+            VariableRole::Local if self.at_return => error(
                 span,
                 format!("`{name}` is a local variable: it is gone when the function has returned"),
             ),
-            Role::Local | Role::Global => Ok(thing),
+            VariableRole::Local | VariableRole::Global => Ok(thing),
         }
     }
 
@@ -300,13 +305,13 @@ impl Resolver<'_> {
     }
 
     /// The number that an expression is.
-    pub(crate) fn scalar(&self, expression: &Expression) -> Result<Scalar> {
+    pub(crate) fn scalar(&self, expression: &Expression) -> Result<Scalar, SpecError> {
         let thing = self.thing(expression)?;
         self.load(thing, &expression.span)
     }
 
     /// The number that is at a place.
-    fn load(&self, thing: Thing, span: &Span) -> Result<Scalar> {
+    fn load(&self, thing: Thing, span: &Span) -> Result<Scalar, SpecError> {
         let Thing {
             place,
             of,
@@ -326,7 +331,7 @@ impl Resolver<'_> {
                     )
                 }
                 Shape::Array { of, .. } => {
-                    let Place::Memory(address) = place else {
+                    let ValuePlace::Memory(address) = place else {
                         return error(span, "this array is not in memory");
                     };
                     // The address of its first element.
@@ -355,9 +360,9 @@ impl Resolver<'_> {
             return error(span, message);
         };
         let value = match place {
-            Place::Memory(address) => then(address.load(bytes, of.is_negative())),
-            Place::Value(value) => value,
-            Place::Pieces(_) => {
+            ValuePlace::Memory(address) => then(address.load(bytes, of.is_negative())),
+            ValuePlace::Value(value) => value,
+            ValuePlace::Pieces(_) => {
                 return error(
                     span,
                     "this lies in several places: it cannot be fetched at once",
@@ -368,7 +373,7 @@ impl Resolver<'_> {
     }
 
     /// What a pointer or an array leads to.
-    fn target(&self, of: &Of, span: &Span) -> Result<Of> {
+    fn target(&self, of: &Of, span: &Span) -> Result<Of, SpecError> {
         let id = match of {
             Of::PointerTo(of) => return Ok(of.as_ref().clone()),
             Of::Known(of) => match of.shape {
@@ -409,8 +414,8 @@ impl Resolver<'_> {
     }
 
     /// How a number is shown when the spec does not say.
-    pub(crate) fn shape(&self, of: &Of) -> crate::decode::Shape {
-        use crate::decode::Shape as Shown;
+    pub(crate) fn shape(&self, of: &Of) -> crate::decode::WordShape {
+        use crate::decode::WordShape as Shown;
         match of.shape() {
             Some(Shape::Enumeration { values, .. }) => Shown::Enumeration {
                 names: values.clone(),
@@ -419,7 +424,7 @@ impl Resolver<'_> {
             Some(Shape::Float { bytes }) => Shown::Float {
                 bytes: *bytes as u8,
             },
-            Some(Shape::Pointer { .. }) | None => Shown::Number(Format::Hex { bytes: 8 }),
+            Some(Shape::Pointer { .. }) | None => Shown::Number(ValueFormat::Hex { bytes: 8 }),
             _ => match self.format(of) {
                 Some(format) => Shown::Number(format),
                 None => Shown::Word,
@@ -429,34 +434,34 @@ impl Resolver<'_> {
 
     /// How a value is shown when the spec does not say; `None` for a number of
     /// unknown meaning.
-    pub(crate) fn format(&self, of: &Of) -> Option<Format> {
+    pub(crate) fn format(&self, of: &Of) -> Option<ValueFormat> {
         let Of::Known(known) = of else {
             return Some(match self.is_text(of) {
-                true => Format::Text {
+                true => ValueFormat::Text {
                     most: crate::syntax::TEXT_BYTES,
                 },
-                false => Format::Hex { bytes: 8 },
+                false => ValueFormat::Hex { bytes: 8 },
             });
         };
         match known.shape {
-            Shape::Character { .. } => Some(Format::Char),
-            Shape::Boolean { .. } => Some(Format::Bool),
+            Shape::Character { .. } => Some(ValueFormat::Char),
+            Shape::Boolean { .. } => Some(ValueFormat::Bool),
             Shape::Integer { bytes, signed } | Shape::Enumeration { bytes, signed, .. } => {
-                Some(Format::Decimal {
+                Some(ValueFormat::Decimal {
                     bytes: bytes.clamp(1, 8) as u8,
                     signed,
                 })
             }
             Shape::Array {
                 count: Some(count), ..
-            } if self.is_text(of) => Some(Format::Text {
+            } if self.is_text(of) => Some(ValueFormat::Text {
                 most: count.clamp(1, BYTES_MAX as u64) as u16,
             }),
             Shape::Array { .. } | Shape::Pointer { .. } => Some(match self.is_text(of) {
-                true => Format::Text {
+                true => ValueFormat::Text {
                     most: crate::syntax::TEXT_BYTES,
                 },
-                false => Format::Hex { bytes: 8 },
+                false => ValueFormat::Hex { bytes: 8 },
             }),
             _ => None,
         }

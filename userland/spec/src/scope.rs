@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// Where something is at the hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ValuePlace {
     /// It is this value: in a register, or computed. Sign or zero extended to 64
     /// bits as its type says.
     Value(Value),
@@ -16,32 +16,32 @@ pub enum Place {
     Memory(Value),
     /// In parts, such as a struct in two registers; what no part covers is not
     /// available.
-    Pieces(Rc<[Piece]>),
+    Pieces(Rc<[ValuePart]>),
 }
 
 /// A part of something that lies in several places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ValuePart {
     /// Bytes from the beginning of the whole.
     pub offset: u64,
     /// Bytes of this part.
     pub bytes: u64,
     /// Where it is: a value holds the part in its low bytes.
-    pub place: Place,
+    pub place: ValuePlace,
 }
 
 /// Something of the program: where it is, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed {
     /// Where.
-    pub place: Place,
+    pub place: ValuePlace,
     /// What.
     pub kind: Type,
 }
 
 /// What a variable is to its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum VariableRole {
     /// An argument. In a return probe its value at the entry is meant.
     Parameter,
     /// A local variable; gone when the function has returned.
@@ -56,7 +56,7 @@ pub struct Variable {
     /// Its name. From the file: to be escaped when it is printed.
     pub name: Rc<str>,
     /// What it is to the function.
-    pub role: Role,
+    pub role: VariableRole,
     /// Where it is; or why it is not to be had, such as optimized out.
     pub value: Result<Typed, ScopeError>,
 }

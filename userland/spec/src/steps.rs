@@ -9,11 +9,9 @@ mod schedule;
 
 use crate::syntax::{Span, SpecError};
 use crate::value::BinaryOperator;
-use crate::{Code, Value};
+use crate::{StepProgram, Value};
 use nsprobe_common::program::{check, Flaw, Operation, Register, DATA_MAX, KEPT_MAX};
 use std::collections::HashMap;
-
-type Result<T> = std::result::Result<T, SpecError>;
 
 /// Which program the steps are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +78,7 @@ impl Steps {
         value: &Value,
         small: i32,
         span: &Span,
-    ) -> Result<()> {
+    ) -> Result<(), SpecError> {
         self.effect_of_two(operation, value, None, small, span)
     }
 
@@ -92,7 +90,7 @@ impl Steps {
         second: Option<&Value>,
         small: i32,
         span: &Span,
-    ) -> Result<()> {
+    ) -> Result<(), SpecError> {
         let node = self.node(value, span)?;
         let second = second.map(|second| self.node(second, span)).transpose()?;
         self.effects.push(Effect {
@@ -106,7 +104,12 @@ impl Steps {
         Ok(())
     }
 
-    pub(crate) fn set(&mut self, register: Register, value: &Value, span: &Span) -> Result<()> {
+    pub(crate) fn set(
+        &mut self,
+        register: Register,
+        value: &Value,
+        span: &Span,
+    ) -> Result<(), SpecError> {
         self.effect(Operation::SetRegister, value, register as i32, span)
     }
 
@@ -117,7 +120,7 @@ impl Steps {
         value: &Value,
         bytes: u8,
         span: &Span,
-    ) -> Result<()> {
+    ) -> Result<(), SpecError> {
         let (base, distance) = split(address);
         let effect = Effect {
             operation: Operation::Store,
@@ -132,7 +135,7 @@ impl Steps {
     }
 
     /// Ends the function by the `ret` this number of bytes behind its beginning.
-    pub(crate) fn leave(&mut self, value: &Value, ret: u64, span: &Span) -> Result<()> {
+    pub(crate) fn leave(&mut self, value: &Value, ret: u64, span: &Span) -> Result<(), SpecError> {
         let effect = Effect {
             operation: Operation::Return,
             node: self.node(value, span)?,
@@ -183,7 +186,7 @@ impl Steps {
     }
 
     /// The node that computes a value.
-    fn node(&mut self, value: &Value, span: &Span) -> Result<usize> {
+    fn node(&mut self, value: &Value, span: &Span) -> Result<usize, SpecError> {
         const LEAF: [Option<usize>; 2] = [None, None];
         Ok(match value {
             Value::Constant(number) => self.add(Operation::Constant, LEAF, (0, *number)),
@@ -257,7 +260,7 @@ impl Steps {
     }
 
     /// The number under which the entry keeps a value.
-    fn keep(&mut self, value: &Value, span: &Span) -> Result<usize> {
+    fn keep(&mut self, value: &Value, span: &Span) -> Result<usize, SpecError> {
         if let Some(index) = self.kept.iter().position(|(kept, _)| kept == value) {
             return Ok(index);
         }
@@ -271,7 +274,7 @@ impl Steps {
     }
 
     /// Where constant bytes are.
-    fn constant(&mut self, text: &[u8], span: &Span) -> Result<i32> {
+    fn constant(&mut self, text: &[u8], span: &Span) -> Result<i32, SpecError> {
         let known = match text.is_empty() {
             true => Some(0),
             false => self
@@ -293,14 +296,14 @@ impl Steps {
     }
 
     /// The program, as the kernel accepts it; none when there is nothing to do.
-    pub(crate) fn finish(self) -> Result<Option<Code>> {
+    pub(crate) fn finish(self) -> Result<Option<StepProgram>, SpecError> {
         if self.effects.is_empty() {
             return Ok(None);
         }
         let (steps, wanted_by) = schedule::steps(&self.nodes, &self.effects)?;
         let Err((index, flaw)) = check(&steps, &self.data) else {
             let data = self.data;
-            return Ok(Some(Code { steps, data }));
+            return Ok(Some(StepProgram { steps, data }));
         };
         let message = match flaw {
             Flaw::TooLong => "this needs a longer program than there may be",

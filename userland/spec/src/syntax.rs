@@ -78,7 +78,7 @@ impl std::error::Error for SpecError {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// Where the probe is.
-    pub place: Place,
+    pub place: ProbePoint,
     /// The place in the text.
     pub place_span: Span,
     /// Whether it says that the probe is at the function's return.
@@ -91,7 +91,7 @@ pub struct Spec {
 
 /// Where a probe is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum ProbePoint {
     /// In functions of this name, or of names that a glob fits; a number of bytes behind
     /// their beginning.
     Functions {
@@ -126,7 +126,7 @@ pub struct Field {
     /// What it is.
     pub value: Expression,
     /// How it is shown; by its type when the spec does not say.
-    pub format: Option<Format>,
+    pub format: Option<ValueFormat>,
     /// The field in the text.
     pub span: Span,
 }
@@ -154,7 +154,7 @@ pub enum Changed {
 /// How a value is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum ValueFormat {
     /// A decimal number; its size in bytes.
     Decimal {
         /// 1, 2, 4 or 8.
@@ -196,14 +196,14 @@ pub const TEXT_BYTES: u16 = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expression {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ExpressionKind,
     /// Where it is.
     pub span: Span,
 }
 
 /// What an expression is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum ExpressionKind {
     /// A number.
     Number(u64),
     /// A string; only compared.
@@ -349,14 +349,14 @@ impl Field {
 
 impl Expression {
     /// Whether the expression or a part of it fulfils the condition.
-    pub fn any(&self, found: &impl Fn(&Kind) -> bool) -> bool {
+    pub fn any(&self, found: &impl Fn(&ExpressionKind) -> bool) -> bool {
         let inside = match &self.kind {
-            Kind::Member { of, .. }
-            | Kind::Unary(_, of)
-            | Kind::Cast(_, of)
-            | Kind::AtEntry(of) => of.any(found),
-            Kind::Element { of, index } => of.any(found) || index.any(found),
-            Kind::Binary(_, a, b) => a.any(found) || b.any(found),
+            ExpressionKind::Member { of, .. }
+            | ExpressionKind::Unary(_, of)
+            | ExpressionKind::Cast(_, of)
+            | ExpressionKind::AtEntry(of) => of.any(found),
+            ExpressionKind::Element { of, index } => of.any(found) || index.any(found),
+            ExpressionKind::Binary(_, a, b) => a.any(found) || b.any(found),
             _ => false,
         };
         inside || found(&self.kind)

@@ -9,7 +9,7 @@ use crate::plain::Plain;
 use crate::syntax::register_of;
 use crate::types::{Member, Shape, Type, TypeId};
 use crate::value::BinaryOperator;
-use crate::{Place, Scope, ScopeError, Typed, Value, Variable};
+use crate::{Scope, ScopeError, Typed, Value, ValuePlace, Variable};
 use nsprobe_symbolize::{Binary, Usdt};
 use std::rc::Rc;
 
@@ -120,16 +120,16 @@ fn typed(text: &str, address_of: AddressOf<'_>) -> Result<Typed, String> {
         },
     };
     let place = if let Some(number) = operand.strip_prefix('$') {
-        Place::Value(cut(Value::Constant(number_of(number).ok_or_else(failed)?)))
+        ValuePlace::Value(cut(Value::Constant(number_of(number).ok_or_else(failed)?)))
     } else if let Some(name) = operand.strip_prefix('%') {
         let (register, width) = register_of(name).ok_or_else(failed)?;
         let is_high = name.len() == 2 && name.ends_with('h');
         if is_high || bytes > u64::from(width) {
             return Err(failed());
         }
-        Place::Value(cut(Value::Register(register)))
+        ValuePlace::Value(cut(Value::Register(register)))
     } else {
-        Place::Memory(address(operand, address_of)?.ok_or_else(failed)?)
+        ValuePlace::Memory(address(operand, address_of)?.ok_or_else(failed)?)
     };
     Ok(Typed { place, kind })
 }
@@ -238,7 +238,7 @@ impl Scope for UsdtScope<'_> {
         let arguments = self.arguments.iter().enumerate();
         let variable = |(index, typed): (usize, &Result<Typed, String>)| Variable {
             name: format!("arg{}", index + 1).into(),
-            role: crate::Role::Parameter,
+            role: crate::VariableRole::Parameter,
             value: typed.clone().map_err(ScopeError::new),
         };
         Ok(arguments.map(variable).collect())
@@ -282,7 +282,7 @@ mod tests {
     use nsprobe_common::program::Register::{Rax, Rbp, Rbx, Rdi};
     use proptest::prelude::*;
 
-    fn place(text: &str) -> Option<Place> {
+    fn place(text: &str) -> Option<ValuePlace> {
         let address_of = |name: &str| match name {
             "counter" => Ok(0x4000),
             _ => Err("there is none".to_owned()),
@@ -316,19 +316,19 @@ mod tests {
     #[test]
     fn operands_of_the_assembler_are_understood() {
         let cut = |value, bits, signed| {
-            Some(Place::Value(Value::Truncate {
+            Some(ValuePlace::Value(Value::Truncate {
                 value: Box::new(value),
                 bits,
                 signed,
             }))
         };
-        let memory = |value| Some(Place::Memory(value));
+        let memory = |value| Some(ValuePlace::Memory(value));
         assert_eq!(place("-4@%edi"), cut(register(Rdi), 32, true));
         assert_eq!(place("1@%dil"), cut(register(Rdi), 8, false));
-        assert_eq!(place("8@%rax"), Some(Place::Value(register(Rax))));
+        assert_eq!(place("8@%rax"), Some(ValuePlace::Value(register(Rax))));
         assert_eq!(
             place("8@$-5"),
-            Some(Place::Value(Value::Constant(-5i64 as u64)))
+            Some(ValuePlace::Value(Value::Constant(-5i64 as u64)))
         );
         assert_eq!(
             place("4@-20(%rbp)"),
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(place("8@8(%rax, %rbx, 4)"), memory(sum.plus(8)));
         assert_eq!(place("4@counter(%rip)"), memory(Value::Image(0x4000)));
         assert_eq!(place("4@counter+8(%rip)"), memory(Value::Image(0x4008)));
-        assert_eq!(place("%rax"), Some(Place::Value(register(Rax))));
+        assert_eq!(place("%rax"), Some(ValuePlace::Value(register(Rax))));
         assert_eq!(place("%eax"), cut(register(Rax), 32, false));
         assert_eq!(place("%dil"), cut(register(Rdi), 8, false));
         for bad in [

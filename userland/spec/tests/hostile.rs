@@ -2,7 +2,7 @@
 //! Debug information that leads in circles or asks for too much: an error that says so.
 
 use crate::support::{open, Folder};
-use nsprobe_spec::dwarf::{DebugInfo, Error};
+use nsprobe_spec::dwarf::{DebugInfo, DwarfError};
 use nsprobe_spec::{Scope, Shape, TypeId, Variable};
 use nsprobe_symbolize::Address;
 
@@ -77,5 +77,5 @@ fn a_file_without_debug_information_says_so() {
     let program = folder.build("gcc", "values.c", &["-O0"]).unwrap();
     let binary = open(&program);
     let error = DebugInfo::new(&binary, None, None).unwrap_err();
-    assert_eq!(error, Error::Absent);
+    assert_eq!(error, DwarfError::Absent);
 }

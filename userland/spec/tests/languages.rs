@@ -2,8 +2,8 @@
 //! C++ and Rust programs: values by debug information against the source's.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_spec::dwarf::{DebugInfo, Function};
-use nsprobe_spec::{Place, Scope};
+use nsprobe_spec::dwarf::{DebugFunction, DebugInfo};
+use nsprobe_spec::{Scope, ValuePlace};
 use std::path::Path;
 
 /// What an expression is found to be.
@@ -14,7 +14,7 @@ enum Wanted {
 }
 use Wanted::{Error, Number, Text};
 
-fn only(debug: &DebugInfo<'_>, name: &str) -> Function {
+fn only(debug: &DebugInfo<'_>, name: &str) -> DebugFunction {
     let mut found = debug.functions_named(name).unwrap();
     found.retain(|function| !function.inlined);
     assert_eq!(found.len(), 1, "{name}: {found:?}");
@@ -231,7 +231,7 @@ fn a_struct_in_two_registers_is_in_pieces() {
     let strings = only(&debug, "strings");
     let scope = debug.scope(&strings, strings.entry).unwrap();
     let text = scope.variable("text").unwrap().value.unwrap();
-    let Place::Pieces(pieces) = text.place else {
+    let ValuePlace::Pieces(pieces) = text.place else {
         panic!("{text:?}");
     };
     assert_eq!(pieces.len(), 2);

@@ -2,7 +2,7 @@
 //! Lines, inlined functions and locals: where they are, and what gdb prints there.
 
 use crate::support::{open, path, stops, Folder, Stop};
-use nsprobe_spec::dwarf::{DebugInfo, Error, LinePlace};
+use nsprobe_spec::dwarf::{DebugInfo, DwarfError, LinePlace};
 use nsprobe_spec::Scope;
 use std::fs;
 use std::path::Path;
@@ -127,7 +127,7 @@ fn lines_without_code_lead_to_the_next_that_has_some() {
     );
     for (file, line) in [("values.c", 100_000), ("other.c", 1), ("alues.c", 1)] {
         let error = debug.line(file, line).unwrap_err();
-        assert!(matches!(error, Error::Unknown { .. }), "{error}");
+        assert!(matches!(error, DwarfError::Unknown { .. }), "{error}");
     }
 }
 

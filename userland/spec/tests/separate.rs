@@ -2,8 +2,8 @@
 //! Debug information that is not in the program's own file.
 
 use crate::support::{open, path, stop, Folder, Stop};
-use nsprobe_spec::dwarf::{symbol, DebugInfo, Error};
-use nsprobe_spec::{Place, Scope, Value};
+use nsprobe_spec::dwarf::{symbol, DebugInfo, DwarfError};
+use nsprobe_spec::{Scope, Value, ValuePlace};
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ fn a_separate_file_tells_of_a_stripped_program() {
         let (binary, debug) = (open(&program), open(&debug));
         assert_eq!(
             DebugInfo::new(&binary, None, None).unwrap_err(),
-            Error::Absent
+            DwarfError::Absent
         );
         let info = DebugInfo::new(&binary, Some(&debug), None).unwrap();
         let function = &info.functions_named("pointers").unwrap()[0];
@@ -89,7 +89,7 @@ fn a_global_is_found_by_its_symbol_alone() {
     let binary = open(&program);
     let typed = symbol(&binary, "global_number").unwrap().unwrap();
     assert_eq!(typed.kind.bytes(), Some(4));
-    let Place::Memory(Value::Image(address)) = typed.place else {
+    let ValuePlace::Memory(Value::Image(address)) = typed.place else {
         panic!("{typed:?}");
     };
     let entry = binary.find_functions("scalars")[0].address;

@@ -224,7 +224,7 @@ fn what_is_no_string_is_shown_as_before() {
         let compiled = compiled(&scope(name), spec, false).unwrap();
         compiled.fields[0].shape.clone()
     };
-    let is_text = |shape| matches!(shape, decode::Shape::Slice { .. });
+    let is_text = |shape| matches!(shape, decode::WordShape::Slice { .. });
     // Characters of four bytes; a pointer, which is shown as one.
     assert!(!is_text(shape("wide", "f(text)")));
     assert!(!is_text(shape("by_reference", "f(pointer)")));

@@ -3,7 +3,7 @@
 //! saw of the running program.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_spec::dwarf::{DebugInfo, Function};
+use nsprobe_spec::dwarf::{DebugFunction, DebugInfo};
 use nsprobe_spec::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
 
@@ -20,7 +20,7 @@ const VARIANTS: [&[&str]; 4] = [
     &["-O3", "-gdwarf-2", "-fdebug-types-section"],
 ];
 
-fn function(debug: &DebugInfo<'_>, binary: &Binary, name: &str) -> Function {
+fn function(debug: &DebugInfo<'_>, binary: &Binary, name: &str) -> DebugFunction {
     let symbol = binary.find_functions(name);
     let found = debug.functions_at(symbol[0].address).unwrap();
     found
@@ -186,7 +186,7 @@ fn types_are_named_as_the_source_does() {
         let program = folder.build("gcc", "values.c", flags).unwrap();
         let binary = open(&program);
         let debug = DebugInfo::new(&binary, None, None).unwrap();
-        let named = |function: &Function, name: &str| {
+        let named = |function: &DebugFunction, name: &str| {
             let scope = debug.scope(function, function.entry).unwrap();
             scope.variable(name).unwrap().value.unwrap().kind
         };
@@ -221,7 +221,7 @@ fn what_cannot_be_read_says_why() {
     let binary = open(&program);
     let debug = DebugInfo::new(&binary, None, None).unwrap();
     let structs = function(&debug, &binary, "structs");
-    let why = |function: &Function, at: Address, name: &str| {
+    let why = |function: &DebugFunction, at: Address, name: &str| {
         let scope = debug.scope(function, at).unwrap();
         match scope.variable(name) {
             Ok(variable) => variable.value.unwrap_err().to_string(),

@@ -3,7 +3,7 @@
 //! a file's code, and `names name FILE` names those on standard input, a frame a line, and
 //! tells on standard error `FILE ADDRESSES FRAMES OPENED_MS NAMED_MS ADDRESSES_A_SECOND PEAK_MB`.
 
-use nsprobe_symbolize::{Address, Binary, Lookup, Place};
+use nsprobe_symbolize::{Address, AtOffset, Binary, Lookup};
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ fn addresses(path: &Path, count: usize) -> Result<(), Box<dyn Error>> {
                 let offset = binary
                     .offset_of(Address(at))
                     .ok_or("it is not in the file")?;
-                let known = matches!(binary.code_at(offset), Place::Function(_));
+                let known = matches!(binary.code_at(offset), AtOffset::Function(_));
                 if known && found.insert(at) {
                     writeln!(out, "{at:#x}")?;
                 }

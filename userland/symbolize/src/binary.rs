@@ -13,7 +13,8 @@ use crate::plt::{self, PltEntry};
 use crate::sections::{Loaded, LoadedFrames};
 use crate::signature::{is_signature, without_tags, Signature};
 use crate::suffix::suffixed;
-use crate::{Address, FileOffset, Function, FunctionKind, Result};
+use crate::SymbolizeError;
+use crate::{Address, FileOffset, Function, FunctionKind};
 use nsprobe_common::elf_note;
 use nsprobe_text::nearest;
 use nsprobe_text::{glob_fits, is_glob};
@@ -91,7 +92,7 @@ impl Segment {
 
 /// What is at a file offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum AtOffset<'a> {
     /// Behind the end of the file.
     OutsideFile,
     /// In no loaded segment.
@@ -107,7 +108,7 @@ pub enum Place<'a> {
 impl Binary {
     /// Reads the headers and symbol tables of `file`, which is called `label`
     /// in errors.
-    pub fn open(file: File, label: &Path) -> Result<Binary> {
+    pub fn open(file: File, label: &Path) -> Result<Binary, SymbolizeError> {
         let elf = Elf::open(file, label, false)?;
         let (functions, failures) = Functions::read(&elf)?;
         let build_id = build_id(&elf);
@@ -118,14 +119,14 @@ impl Binary {
     /// Reads a file of what several debug files share, as
     /// [`Binary::supplementary`] names it: one without code, in the form of an
     /// object file.
-    pub fn open_supplementary(file: File, label: &Path) -> Result<Binary> {
+    pub fn open_supplementary(file: File, label: &Path) -> Result<Binary, SymbolizeError> {
         let elf = Elf::open(file, label, true)?;
         let build_id = crate::debug_file::build_id_of_section(&elf)?;
         Binary::new(elf, Functions::default(), build_id)
     }
 
     /// Reads the headers alone, for a caller that needs only the sections: it has no functions.
-    pub fn open_sections(file: File, label: &Path) -> Result<Binary> {
+    pub fn open_sections(file: File, label: &Path) -> Result<Binary, SymbolizeError> {
         let elf = Elf::open(file, label, false)?;
         let build_id = build_id(&elf);
         Binary::new(elf, Functions::default(), build_id)
@@ -133,13 +134,17 @@ impl Binary {
 
     /// Reads the headers of a file of split DWARF (`.dwo`, or `.dwp`), which has the form of
     /// an object file.
-    pub(crate) fn open_split(file: File, label: &Path) -> Result<Binary> {
+    pub(crate) fn open_split(file: File, label: &Path) -> Result<Binary, SymbolizeError> {
         let elf = Elf::open(file, label, true)?;
         Binary::new(elf, Functions::default(), None)
     }
 
     /// Reads a debug file of `program`, which has the functions of that program's code.
-    pub(crate) fn open_debug(file: File, label: &Path, program: &Binary) -> Result<Binary> {
+    pub(crate) fn open_debug(
+        file: File,
+        label: &Path,
+        program: &Binary,
+    ) -> Result<Binary, SymbolizeError> {
         let elf = Elf::open(file, label, false)?;
         let (functions, failures) = Functions::read_of(&elf, &program.elf)?;
         let build_id = build_id(&elf);
@@ -152,7 +157,11 @@ impl Binary {
         self.elf.try_clone_file()
     }
 
-    fn new(elf: Elf, functions: Functions, build_id: Option<Vec<u8>>) -> Result<Binary> {
+    fn new(
+        elf: Elf,
+        functions: Functions,
+        build_id: Option<Vec<u8>>,
+    ) -> Result<Binary, SymbolizeError> {
         elf.check_unchanged()?;
         Ok(Binary {
             elf,
@@ -389,19 +398,19 @@ impl Binary {
     }
 
     /// What is at the offset.
-    pub fn code_at(&self, offset: FileOffset) -> Place<'_> {
+    pub fn code_at(&self, offset: FileOffset) -> AtOffset<'_> {
         if offset.0 >= self.elf.bytes() {
-            return Place::OutsideFile;
+            return AtOffset::OutsideFile;
         }
         let Some(segment) = self.segment_of(offset) else {
-            return Place::NotLoaded;
+            return AtOffset::NotLoaded;
         };
         match segment.address_of(offset) {
             Some(address) if segment.executable => match self.function_holding(address) {
-                Some(function) => Place::Function(function),
-                None => Place::Code,
+                Some(function) => AtOffset::Function(function),
+                None => AtOffset::Code,
             },
-            _ => Place::Data,
+            _ => AtOffset::Data,
         }
     }
 

@@ -152,7 +152,7 @@ impl Binary {
 
     /// The variables of that name in the symbol tables, each address once, by
     /// rising address.
-    pub fn find_data(&self, name: &str) -> crate::Result<Vec<DataSymbol>> {
+    pub fn find_data(&self, name: &str) -> Result<Vec<DataSymbol>, crate::SymbolizeError> {
         let mut found = Vec::new();
         for table in &self.elf.sections {
             if ![elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
@@ -204,7 +204,7 @@ pub fn is_plain_name(name: &[u8]) -> bool {
 }
 
 /// The build-id in `.note.gnu.build-id`, of a file without program headers.
-pub(crate) fn build_id_of_section(elf: &Elf) -> crate::Result<Option<Vec<u8>>> {
+pub(crate) fn build_id_of_section(elf: &Elf) -> Result<Option<Vec<u8>>, crate::SymbolizeError> {
     let Some(section) = elf.section(".note.gnu.build-id") else {
         return Ok(None);
     };

@@ -4,7 +4,7 @@
 
 use crate::dwarf::{Dwarf, DwarfFrame};
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
-use crate::resolve::Tables;
+use crate::resolve::SymbolTables;
 use crate::split::{Split, SplitSections};
 use crate::{Address, Binary};
 use std::cell::OnceCell;
@@ -76,13 +76,13 @@ impl DebugSet {
     }
 
     /// The symbol tables for the code of `program`, the most complete one first.
-    pub(crate) fn tables<'a>(&'a self, program: &'a Binary) -> Tables<'a> {
+    pub(crate) fn tables<'a>(&'a self, program: &'a Binary) -> SymbolTables<'a> {
         let mut tables = Vec::with_capacity(2);
         if let (Some(binary), Some(file)) = (self.separate(program), &self.files.separate) {
             tables.push((&binary.functions, file.names_from()));
         }
         tables.push((&program.functions, NamesFrom::Program));
-        Tables { program, tables }
+        SymbolTables { program, tables }
     }
 
     /// The frames that DWARF has at an address of `program`, and the file that they come
@@ -118,7 +118,7 @@ impl DebugSet {
 fn parsed<'a>(
     cell: &'a OnceCell<Parsed>,
     file: Option<&OpenFile>,
-    open: impl Fn(std::fs::File, &Path) -> crate::Result<Binary>,
+    open: impl Fn(std::fs::File, &Path) -> Result<Binary, crate::SymbolizeError>,
 ) -> Option<&'a Binary> {
     let file = file?;
     let read = || {

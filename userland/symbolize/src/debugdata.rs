@@ -4,7 +4,7 @@
 
 use crate::dwarf::guarded;
 use crate::elf::Elf;
-use crate::Result;
+use crate::SymbolizeError;
 use lzma_rust2::XzReader;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 64 << 20;
 const DECODER_KIB_MAX: u32 = 66 << 10;
 
 /// The file in a program's `.gnu_debugdata`; none when it has no such section.
-pub(crate) fn read(program: &Elf) -> Result<Option<Elf>> {
+pub(crate) fn read(program: &Elf) -> Result<Option<Elf>, SymbolizeError> {
     let Some(section) = program.section(SECTION) else {
         return Ok(None);
     };

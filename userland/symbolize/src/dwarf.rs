@@ -11,7 +11,7 @@
 //! - no file that DWARF names (split DWARF, dwz) is opened: others hand in what they opened.
 
 use crate::open_files::NamesFrom;
-use crate::parts::{reason, Bytes, Keeper};
+use crate::parts::{reason, Keeper, SectionBytes};
 use crate::split::{Loaded, Split};
 use crate::{nesting, Address, Binary};
 use addr2line::{Context, LookupContinuation, LookupResult};
@@ -36,10 +36,10 @@ pub(crate) struct DwarfFrame {
 }
 
 /// The DWARF of a file, or why it cannot be used.
-pub(crate) struct Dwarf(RefCell<std::result::Result<State, String>>);
+pub(crate) struct Dwarf(RefCell<Result<DwarfState, String>>);
 
-struct State {
-    context: Context<Bytes>,
+struct DwarfState {
+    context: Context<SectionBytes>,
     split: Loaded,
     /// Units whose nesting was not looked at; none where it was.
     units: Option<Units>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Dwarf {
 
 /// The frames at an address, the innermost first, and the file of split DWARF that they
 /// come from.
-pub(crate) type Frames = (Vec<DwarfFrame>, Option<NamesFrom>);
+pub(crate) type DwarfFrames = (Vec<DwarfFrame>, Option<NamesFrom>);
 
 impl Dwarf {
     /// The DWARF of `binary`, with what it shares with others.
@@ -69,7 +69,7 @@ impl Dwarf {
             }
             let dwarf = Arc::new(dwarf);
             let units = nesting::is_alone().then(|| Units::of(Arc::clone(&dwarf)));
-            Ok(State {
+            Ok(DwarfState {
                 context: Context::from_arc_dwarf(dwarf).map_err(reason)?,
                 split: Loaded::default(),
                 units: units.transpose()?,
@@ -85,7 +85,7 @@ impl Dwarf {
         &self,
         split: &Split<'_>,
         address: Address,
-    ) -> std::result::Result<Frames, String> {
+    ) -> Result<DwarfFrames, String> {
         let mut state = self.0.borrow_mut();
         let known = state.as_mut().map_err(|why| why.clone())?;
         let mut panicked = true;
@@ -116,10 +116,7 @@ impl Dwarf {
     }
 }
 
-fn sections_of(
-    binary: &Binary,
-    keeper: &Keeper,
-) -> std::result::Result<gimli::Dwarf<Bytes>, String> {
+fn sections_of(binary: &Binary, keeper: &Keeper) -> Result<gimli::Dwarf<SectionBytes>, String> {
     let dwarf = binary.dwarf_of_names(keeper)?;
     if !nesting::is_alone() {
         check_nesting(&dwarf)?;
@@ -130,9 +127,7 @@ fn sections_of(
 const PANICKED: &str = "it is damaged (its parser panicked)";
 
 /// Runs `parse`; a panic is an error.
-pub(crate) fn guarded<T>(
-    parse: impl FnOnce() -> std::result::Result<T, String>,
-) -> std::result::Result<T, String> {
+pub(crate) fn guarded<T>(parse: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     // What a panic leaves half done is thrown away by the caller.
     catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
 }
@@ -140,8 +135,8 @@ pub(crate) fn guarded<T>(
 /// The units of a file, whose nesting is looked at when they are needed: for the first name of
 /// a large file, all of them would take longer than all else.
 struct Units {
-    dwarf: Arc<gimli::Dwarf<Bytes>>,
-    units: Vec<gimli::UnitHeader<Bytes>>,
+    dwarf: Arc<gimli::Dwarf<SectionBytes>>,
+    units: Vec<gimli::UnitHeader<SectionBytes>>,
     /// Addresses from the first to the last, of which unit; by rising first ones.
     ranges: Vec<(u64, u64, usize)>,
     checked: HashSet<usize>,
@@ -151,7 +146,7 @@ struct Units {
 const OVERLAPS_MAX: usize = 16;
 
 impl Units {
-    fn of(dwarf: Arc<gimli::Dwarf<Bytes>>) -> std::result::Result<Units, String> {
+    fn of(dwarf: Arc<gimli::Dwarf<SectionBytes>>) -> Result<Units, String> {
         let told = reason;
         let (mut units, mut ranges) = (Vec::new(), Vec::new());
         let mut headers = dwarf.units();
@@ -175,7 +170,7 @@ impl Units {
     }
 
     /// Looks at the units that hold an address.
-    fn check(&mut self, address: Address) -> std::result::Result<(), String> {
+    fn check(&mut self, address: Address) -> Result<(), String> {
         let behind = self.ranges.partition_point(|range| range.0 <= address.0);
         let before = self.ranges.get(..behind).unwrap_or_default();
         for (_, end, unit) in before.iter().rev().take(OVERLAPS_MAX) {
@@ -193,16 +188,16 @@ impl Units {
 }
 
 /// Fails when entries are nested deeper than the parser's stack bears.
-pub(crate) fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String> {
+pub(crate) fn check_nesting(dwarf: &gimli::Dwarf<SectionBytes>) -> Result<(), String> {
     nesting::check(dwarf, DEPTH_MAX, ENTRIES_MAX)
 }
 
 fn frames(
-    state: &mut State,
+    state: &mut DwarfState,
     split: &Split<'_>,
     address: Address,
-) -> std::result::Result<Frames, gimli::Error> {
-    let State {
+) -> Result<DwarfFrames, gimli::Error> {
+    let DwarfState {
         context,
         split: loaded,
         ..
@@ -242,7 +237,11 @@ fn frames(
 }
 
 /// The file that the unit at the address was taken from, if it is split.
-fn split_file(context: &Context<Bytes>, loaded: &Loaded, address: Address) -> Option<NamesFrom> {
+fn split_file(
+    context: &Context<SectionBytes>,
+    loaded: &Loaded,
+    address: Address,
+) -> Option<NamesFrom> {
     if loaded.is_empty() {
         return None;
     }

@@ -19,7 +19,7 @@ const VERSIONS_BYTES_MAX: u64 = 1 << 20;
 /// Where the names are among the sections.
 const STRINGS: u32 = 1;
 
-type Header = elf::FileHeader64<object::LittleEndian>;
+type ElfHeader = elf::FileHeader64<object::LittleEndian>;
 
 /// The sections that the program headers lead to.
 pub(crate) fn sections<'a>(
@@ -115,10 +115,10 @@ fn symbols(elf: &Elf, hash: Option<u64>, gnu_hash: Option<u64>) -> Option<u32> {
         elf.data(&section).ok()
     };
     if let Some(data) = data(hash) {
-        let table = HashTable::<Header>::parse(object::LittleEndian, &data);
+        let table = HashTable::<ElfHeader>::parse(object::LittleEndian, &data);
         return Some(table.ok()?.symbol_table_length());
     }
     let data = data(gnu_hash)?;
-    let table = GnuHashTable::<Header>::parse(object::LittleEndian, &data);
+    let table = GnuHashTable::<ElfHeader>::parse(object::LittleEndian, &data);
     table.ok()?.symbol_table_length(object::LittleEndian)
 }

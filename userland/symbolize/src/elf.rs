@@ -10,7 +10,7 @@ mod watched_file;
 
 pub(crate) use watched_file::WatchedFile;
 
-use crate::{dynamic, Address, Error, FileOffset, Result, Segment};
+use crate::{dynamic, Address, FileOffset, Segment, SymbolizeError};
 use headers::{code_in_memory, guess, machine_name, machine_of, parse_segment};
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};
@@ -142,10 +142,10 @@ pub(crate) struct Elf {
 
 impl Elf {
     /// Reads the headers of a program or library or, if `objects`, an object file.
-    pub(crate) fn open(file: File, label: &Path, objects: bool) -> Result<Elf> {
+    pub(crate) fn open(file: File, label: &Path, objects: bool) -> Result<Elf, SymbolizeError> {
         match WatchedFile::new(file) {
             Ok(file) => Elf::of(file, label, objects),
-            Err(source) => Err(Error::Unreadable {
+            Err(source) => Err(SymbolizeError::Unreadable {
                 path: label.to_owned(),
                 source,
             }),
@@ -153,11 +153,11 @@ impl Elf {
     }
 
     /// Reads the headers of a program or library that is in memory.
-    pub(crate) fn in_memory(bytes: Vec<u8>, label: &Path) -> Result<Elf> {
+    pub(crate) fn in_memory(bytes: Vec<u8>, label: &Path) -> Result<Elf, SymbolizeError> {
         Elf::of(WatchedFile::Memory(bytes), label, false)
     }
 
-    fn of(file: WatchedFile, label: &Path, objects: bool) -> Result<Elf> {
+    fn of(file: WatchedFile, label: &Path, objects: bool) -> Result<Elf, SymbolizeError> {
         let mut elf = Elf {
             file: Arc::new(file),
             path: label.to_owned(),
@@ -204,18 +204,23 @@ impl Elf {
         self.file.bytes()
     }
 
-    pub(crate) fn malformed(&self, why: impl Into<String>) -> Error {
-        Error::Malformed {
+    pub(crate) fn malformed(&self, why: impl Into<String>) -> SymbolizeError {
+        SymbolizeError::Malformed {
             path: self.path.clone(),
             why: why.into(),
         }
     }
 
-    pub(crate) fn check_size(&self, what: &'static str, bytes: u64, limit: u64) -> Result<()> {
+    pub(crate) fn check_size(
+        &self,
+        what: &'static str,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<(), SymbolizeError> {
         if bytes <= limit {
             return Ok(());
         }
-        Err(Error::TooBig {
+        Err(SymbolizeError::TooBig {
             path: self.path.clone(),
             what,
             bytes,
@@ -224,11 +229,11 @@ impl Elf {
     }
 
     /// Fails if the file was written to since it was opened.
-    pub(crate) fn check_unchanged(&self) -> Result<()> {
+    pub(crate) fn check_unchanged(&self) -> Result<(), SymbolizeError> {
         if self.file.is_unchanged() {
             return Ok(());
         }
-        Err(Error::Changed {
+        Err(SymbolizeError::Changed {
             path: self.path.clone(),
         })
     }
@@ -259,7 +264,7 @@ impl Elf {
     }
 
     /// `bytes` bytes from `offset` on, which must be inside the file.
-    fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>, SymbolizeError> {
         self.check_inside(what, offset, bytes)?;
         let mut out = vec![0; bytes as usize];
         self.read_into(offset, &mut out)
@@ -267,7 +272,7 @@ impl Elf {
         Ok(out)
     }
 
-    fn check_inside(&self, what: &str, offset: u64, bytes: u64) -> Result<()> {
+    fn check_inside(&self, what: &str, offset: u64, bytes: u64) -> Result<(), SymbolizeError> {
         let end = offset.checked_add(bytes);
         match end.is_some_and(|end| end <= self.file.bytes()) {
             true => Ok(()),
@@ -277,18 +282,18 @@ impl Elf {
         }
     }
 
-    fn unreadable(&self, source: io::Error) -> Error {
-        Error::Unreadable {
+    fn unreadable(&self, source: io::Error) -> SymbolizeError {
+        SymbolizeError::Unreadable {
             path: self.path.clone(),
             source,
         }
     }
 
     /// The file header, of a file that we can use.
-    fn header(&self, objects: bool) -> Result<Vec<u8>> {
+    fn header(&self, objects: bool) -> Result<Vec<u8>, SymbolizeError> {
         let start = self.read("the beginning", 0, self.file.bytes().min(512))?;
         if !start.starts_with(&elf::ELFMAG) {
-            return Err(Error::NotElf {
+            return Err(SymbolizeError::NotElf {
                 path: self.path.clone(),
                 what: guess(&start),
             });
@@ -299,7 +304,7 @@ impl Elf {
         let machine = machine_of(header);
         let wide = header.get(4..6) == Some(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0]);
         if !wide || machine != elf::EM_X86_64.0 {
-            return Err(Error::WrongMachine {
+            return Err(SymbolizeError::WrongMachine {
                 path: self.path.clone(),
                 machine: machine_name(machine, header),
             });
@@ -312,13 +317,13 @@ impl Elf {
             Some(elf::ET_CORE) => "a core dump",
             _ => "an ELF file of an unknown kind",
         };
-        Err(Error::WrongKind {
+        Err(SymbolizeError::WrongKind {
             path: self.path.clone(),
             what,
         })
     }
 
-    fn program_headers(&self, header: &[u8]) -> Result<Vec<u8>> {
+    fn program_headers(&self, header: &[u8]) -> Result<Vec<u8>, SymbolizeError> {
         let offset = u64_at(header, 32).unwrap_or(0);
         let count = u16_at(header, 56).unwrap_or(0);
         if count > SEGMENTS_MAX {
@@ -337,7 +342,7 @@ impl Elf {
         sections.all(|section| section.kind == elf::SHT_NULL.0)
     }
 
-    fn read_sections(&self, header: &[u8]) -> Result<Vec<Section>> {
+    fn read_sections(&self, header: &[u8]) -> Result<Vec<Section>, SymbolizeError> {
         let offset = u64_at(header, 40).unwrap_or(0);
         if offset == 0 {
             return Ok(Vec::new());
@@ -374,7 +379,7 @@ impl Elf {
     }
 
     /// The section's bytes as they are in the file.
-    fn raw_data(&self, section: &Section) -> Result<Vec<u8>> {
+    fn raw_data(&self, section: &Section) -> Result<Vec<u8>, SymbolizeError> {
         if section.kind == elf::SHT_NOBITS.0 {
             return Ok(Vec::new());
         }
@@ -383,7 +388,7 @@ impl Elf {
     }
 
     /// The section's bytes, decompressed, to be shared: they are never there twice.
-    pub(crate) fn shared_data(&self, section: &Section) -> Result<Arc<[u8]>> {
+    pub(crate) fn shared_data(&self, section: &Section) -> Result<Arc<[u8]>, SymbolizeError> {
         if !section.is_as_in_file() {
             return Ok(Arc::from(self.data(section)?));
         }
@@ -398,7 +403,10 @@ impl Elf {
 
     /// Where the section's bytes are in the file, and how many; none when they are not there
     /// as they are.
-    pub(crate) fn range_in_file(&self, section: &Section) -> Result<Option<(u64, usize)>> {
+    pub(crate) fn range_in_file(
+        &self,
+        section: &Section,
+    ) -> Result<Option<(u64, usize)>, SymbolizeError> {
         if !section.is_as_in_file() {
             return Ok(None);
         }
@@ -408,7 +416,7 @@ impl Elf {
     }
 
     /// The section's bytes, decompressed.
-    pub(crate) fn data(&self, section: &Section) -> Result<Vec<u8>> {
+    pub(crate) fn data(&self, section: &Section) -> Result<Vec<u8>, SymbolizeError> {
         let raw = self.raw_data(section)?;
         let compressed = match section.is_zdebug {
             true => zdebug(&raw),
@@ -454,7 +462,7 @@ impl Elf {
 }
 
 /// What is in a section that says that it is compressed (ELF gABI, "Section Compression").
-fn compressed(raw: &[u8]) -> std::result::Result<CompressedData<'_>, &'static str> {
+fn compressed(raw: &[u8]) -> Result<CompressedData<'_>, &'static str> {
     let parts = raw.split_at_checked(COMPRESSION_HEADER_BYTES);
     let (header, data) = parts.ok_or("a compressed section is cut short")?;
     let format = match u32_at(header, 0).map(elf::CompressionType) {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum SymbolizeError {
     /// Not an ELF file.
     #[error("{} is {what}, not an ELF file", path.display())]
     NotElf {

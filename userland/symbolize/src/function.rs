@@ -2,7 +2,7 @@
 //! A function of a file, from its symbol tables, and the index of all.
 
 use crate::elf::{text_at, u16_at, u32_at, u64_at, Elf, Section};
-use crate::{debugdata, Address, DataSymbol, Error, FileOffset, Result};
+use crate::{debugdata, Address, DataSymbol, FileOffset, SymbolizeError};
 use object::elf;
 use std::collections::HashMap;
 
@@ -92,8 +92,8 @@ pub(crate) struct Functions {
 impl Functions {
     /// Functions of a file's own symbol tables, and of its compressed ones; and why some cannot be
     /// read. It is an error if its own cannot, and there are no others.
-    pub(crate) fn read(elf: &Elf) -> Result<(Functions, Vec<String>)> {
-        let mut found = Found::default();
+    pub(crate) fn read(elf: &Elf) -> Result<(Functions, Vec<String>), SymbolizeError> {
+        let mut found = SymbolCollector::default();
         let own = found.read(elf, elf, false);
         let compressed = match debugdata::read(elf) {
             Ok(Some(compressed)) => found.read(&compressed, elf, true),
@@ -104,8 +104,11 @@ impl Functions {
     }
 
     /// Functions of the code of `program` in the symbol tables of `elf`.
-    pub(crate) fn read_of(elf: &Elf, program: &Elf) -> Result<(Functions, Vec<String>)> {
-        let mut found = Found::default();
+    pub(crate) fn read_of(
+        elf: &Elf,
+        program: &Elf,
+    ) -> Result<(Functions, Vec<String>), SymbolizeError> {
+        let mut found = SymbolCollector::default();
         let own = found.read(elf, program, false);
         found.index(own, Vec::new())
     }
@@ -168,25 +171,25 @@ impl Functions {
 type Rank = (bool, bool, u8, usize, usize);
 
 /// Functions, as symbol tables are read.
-struct Found {
+struct SymbolCollector {
     functions: Vec<(Rank, Function)>,
     /// Bytes of names that there is room for.
     budget: u64,
 }
 
-impl Default for Found {
-    fn default() -> Found {
-        Found {
+impl Default for SymbolCollector {
+    fn default() -> SymbolCollector {
+        SymbolCollector {
             functions: Vec::new(),
             budget: NAMES_BYTES_MAX,
         }
     }
 }
 
-impl Found {
+impl SymbolCollector {
     /// Adds the functions of the code of `program` in the symbol tables of `elf`; returns why some
     /// could not be read.
-    fn read(&mut self, elf: &Elf, program: &Elf, is_compressed: bool) -> Vec<Error> {
+    fn read(&mut self, elf: &Elf, program: &Elf, is_compressed: bool) -> Vec<SymbolizeError> {
         let kinds = [elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0];
         let tables = elf.sections.iter();
         let tables = tables.filter(|section| kinds.contains(&section.kind));
@@ -201,7 +204,7 @@ impl Found {
         program: &Elf,
         table: &Section,
         is_compressed: bool,
-    ) -> Result<()> {
+    ) -> Result<(), SymbolizeError> {
         let symbols = elf.data(table)?;
         let strings = match elf.sections.get(table.link as usize) {
             Some(strings) => elf.data(strings)?,
@@ -228,7 +231,11 @@ impl Found {
         Ok(())
     }
 
-    fn index(self, own: Vec<Error>, others: Vec<Error>) -> Result<(Functions, Vec<String>)> {
+    fn index(
+        self,
+        own: Vec<SymbolizeError>,
+        others: Vec<SymbolizeError>,
+    ) -> Result<(Functions, Vec<String>), SymbolizeError> {
         let mut found = self.functions;
         let failures = own.iter().chain(&others).map(ToString::to_string).collect();
         if let (true, Some(error)) = (found.is_empty(), own.into_iter().next()) {

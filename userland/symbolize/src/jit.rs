@@ -32,7 +32,7 @@ pub(crate) struct JitLine {
 
 /// A piece of generated code.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Piece {
+pub(crate) struct GeneratedPiece {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) name: Rc<str>,
@@ -71,7 +71,7 @@ pub struct JitNameThen {
 #[derive(Default)]
 pub(crate) struct Pieces {
     /// By where they begin, and the order in which they were reported.
-    all: BTreeMap<(u64, u64), Piece>,
+    all: BTreeMap<(u64, u64), GeneratedPiece>,
     told: u64,
     bytes: usize,
     longest: u64,
@@ -87,7 +87,7 @@ impl fmt::Debug for Pieces {
 
 impl Pieces {
     /// One more piece, newer than those before.
-    pub(crate) fn add(&mut self, piece: Piece) {
+    pub(crate) fn add(&mut self, piece: GeneratedPiece) {
         if piece.bytes == 0 {
             return;
         }
@@ -119,7 +119,7 @@ impl Pieces {
     }
 
     /// The newest piece that begins there.
-    pub(crate) fn newest_at(&self, start: u64) -> Option<&Piece> {
+    pub(crate) fn newest_at(&self, start: u64) -> Option<&GeneratedPiece> {
         let here = self.all.range((start, 0)..=(start, u64::MAX));
         here.last().map(|(_, piece)| piece)
     }
@@ -134,7 +134,7 @@ impl Pieces {
     pub(crate) fn at(&self, address: u64, time_ns: u64) -> JitNameThen {
         let lowest = address.saturating_sub(self.longest);
         let near = self.all.range((lowest, 0)..=(address, u64::MAX)).rev();
-        let mut newest: Option<(u64, u64, &Piece)> = None;
+        let mut newest: Option<(u64, u64, &GeneratedPiece)> = None;
         let mut until_ns = u64::MAX;
         for (looked, ((_, told), piece)) in near.enumerate() {
             // Where this many overlap, the newest is not known.
@@ -165,7 +165,7 @@ impl Pieces {
     }
 }
 
-impl Piece {
+impl GeneratedPiece {
     fn name_at(&self, address: u64) -> JitName {
         let behind = self.lines.partition_point(|line| line.address <= address);
         let line = behind.checked_sub(1).and_then(|last| self.lines.get(last));
@@ -182,8 +182,8 @@ impl Piece {
 mod tests {
     use super::*;
 
-    fn piece(start: u64, bytes: u64, name: &str, time_ns: u64) -> Piece {
-        Piece {
+    fn piece(start: u64, bytes: u64, name: &str, time_ns: u64) -> GeneratedPiece {
+        GeneratedPiece {
             start,
             bytes,
             name: name.into(),

@@ -5,7 +5,7 @@
 //! The code itself is in the file, too: it is passed over, not read.
 
 use crate::elf::{u32_at, u64_at};
-use crate::jit::{JitLine, JitNameThen, Piece, Pieces, LINES_MAX};
+use crate::jit::{GeneratedPiece, JitLine, JitNameThen, Pieces, LINES_MAX};
 use object::elf::EM_X86_64;
 use std::rc::Rc;
 
@@ -138,7 +138,7 @@ impl JitDump {
         let inside = |line: &JitLine| (start..end).contains(&line.address);
         let lines = lines.filter(|(_, lines)| lines.iter().all(inside));
         let (name, _) = text(body.get(LOAD_BYTES as usize..)?)?;
-        self.pieces.add(Piece {
+        self.pieces.add(GeneratedPiece {
             start,
             bytes,
             name: name.into(),
@@ -159,7 +159,7 @@ impl JitDump {
                 ..line.clone()
             })
         });
-        let piece = Piece {
+        let piece = GeneratedPiece {
             start: new,
             bytes: u64_at(body, 32)?,
             time_ns,

@@ -3,7 +3,7 @@
 //! hexadecimal, the name up to the end of the line (Linux,
 //! `tools/perf/Documentation/jit-interface.txt`).
 
-use crate::jit::{JitName, Piece, Pieces};
+use crate::jit::{GeneratedPiece, JitName, Pieces};
 
 /// Longest line, in bytes; a longer one is skipped.
 const LINE_BYTES_MAX: usize = 8 << 10;
@@ -62,11 +62,11 @@ impl PerfMap {
         let Some(name) = words.next().filter(|name| !name.is_empty()) else {
             return;
         };
-        self.pieces.add(Piece {
+        self.pieces.add(GeneratedPiece {
             start,
             bytes,
             name: name.into(),
-            ..Piece::default()
+            ..GeneratedPiece::default()
         });
     }
 }

@@ -42,10 +42,10 @@ mod split;
 mod suffix;
 mod usdt;
 
-pub use binary::{Binary, Place, Segment};
+pub use binary::{AtOffset, Binary, Segment};
 pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Supplementary};
 pub use debug_set::DebugSet;
-pub use error::{Error, Unresolved};
+pub use error::{SymbolizeError, Unresolved};
 pub use function::{Function, FunctionKind};
 pub use go::{GoFunction, GoTable, GoValues};
 pub use jit::{JitName, JitNameThen};
@@ -54,7 +54,7 @@ pub use jit_perf_map::PerfMap;
 pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
 pub use nesting::stay_in_one_thread;
 pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
-pub use resolve::{Lookup, Resolution, Source, SourceFrame};
+pub use resolve::{FrameSource, Lookup, Resolution, SourceFrame};
 pub use sections::{LoadedSection, SectionData, UnwindSections};
 pub use short_names::shortened;
 pub use split::{SplitSections, SplitUnit};
@@ -62,9 +62,6 @@ pub use usdt::Usdt;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The result of everything here that can fail.
-pub type Result<T> = std::result::Result<T, Error>;
 
 /// A place in a file, in bytes from its beginning: what the kernel probes.
 #[derive(

@@ -2,7 +2,7 @@
 //! How deep the entries of DWARF are nested: looked at without recursion, on all
 //! processors, since it is most of what the first name of a file takes.
 
-use crate::parts::{reason, Bytes};
+use crate::parts::{reason, SectionBytes};
 use gimli::{DebugInfoUnitHeadersIter, Dwarf, Reader, Section, UnitHeader};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +30,8 @@ pub(crate) fn is_alone() -> bool {
 /// Fails when the entries of a unit are nested deeper than `depth_max`, or are more than
 /// `entries_max`.
 pub(crate) fn check_unit(
-    dwarf: &Dwarf<Bytes>,
-    unit: &UnitHeader<Bytes>,
+    dwarf: &Dwarf<SectionBytes>,
+    unit: &UnitHeader<SectionBytes>,
     depth_max: isize,
     entries_max: u64,
 ) -> Result<(), String> {
@@ -50,8 +50,8 @@ fn threads(bytes: usize) -> usize {
 
 /// What the threads share.
 struct Work<'a> {
-    dwarf: &'a Dwarf<Bytes>,
-    units: Mutex<DebugInfoUnitHeadersIter<Bytes>>,
+    dwarf: &'a Dwarf<SectionBytes>,
+    units: Mutex<DebugInfoUnitHeadersIter<SectionBytes>>,
     depth_max: isize,
     entries_left: AtomicU64,
     /// One of them has failed: there is nothing more to do.
@@ -60,7 +60,7 @@ struct Work<'a> {
 
 /// Fails when entries are nested deeper than `depth_max`, or are more than `entries_max`.
 pub(crate) fn check(
-    dwarf: &Dwarf<Bytes>,
+    dwarf: &Dwarf<SectionBytes>,
     depth_max: isize,
     entries_max: u64,
 ) -> Result<(), String> {
@@ -80,7 +80,7 @@ pub(crate) fn check(
 }
 
 impl Work<'_> {
-    fn new(dwarf: &Dwarf<Bytes>, depth_max: isize, entries_max: u64) -> Work<'_> {
+    fn new(dwarf: &Dwarf<SectionBytes>, depth_max: isize, entries_max: u64) -> Work<'_> {
         Work {
             dwarf,
             units: Mutex::new(dwarf.units()),
@@ -102,7 +102,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn next(&self) -> Result<Option<UnitHeader<Bytes>>, String> {
+    fn next(&self) -> Result<Option<UnitHeader<SectionBytes>>, String> {
         if self.is_over.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -110,7 +110,7 @@ impl Work<'_> {
         units.next().map_err(reason)
     }
 
-    fn unit(&self, unit: &UnitHeader<Bytes>) -> Result<(), String> {
+    fn unit(&self, unit: &UnitHeader<SectionBytes>) -> Result<(), String> {
         let failed = reason;
         let abbreviations = self.dwarf.abbreviations(unit).map_err(failed)?;
         let mut entries = unit.entries_raw(&abbreviations, None).map_err(failed)?;
@@ -156,7 +156,7 @@ pub(crate) mod tests {
     const ABBREVIATIONS: [u8; 6] = [1, 0x1d, 1, 0, 0, 0];
 
     /// DWARF 4 of units with entries nested so deep.
-    pub(crate) fn units(depths: &[usize]) -> Dwarf<Bytes> {
+    pub(crate) fn units(depths: &[usize]) -> Dwarf<SectionBytes> {
         let mut info = Vec::new();
         for depth in depths {
             info.extend((*depth as u32 + 7).to_le_bytes());
@@ -170,7 +170,7 @@ pub(crate) mod tests {
                 SectionId::DebugAbbrev => ABBREVIATIONS.to_vec(),
                 _ => Vec::new(),
             };
-            Ok::<_, String>(Bytes::in_memory(Arc::from(data), &keeper))
+            Ok::<_, String>(SectionBytes::in_memory(Arc::from(data), &keeper))
         })
         .unwrap()
     }

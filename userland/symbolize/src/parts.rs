@@ -21,12 +21,12 @@ const PARTS_KEPT: usize = 16 << 10;
 /// Keeps the parts that were read last, of some sections together. Without it they are read
 /// again for each reader that comes to them.
 #[derive(Clone, Default)]
-pub(crate) struct Keeper(Arc<Kept>);
+pub(crate) struct Keeper(Arc<KeptParts>);
 
 /// The oldest first.
-type Kept = Mutex<VecDeque<Arc<Part>>>;
+type KeptParts = Mutex<VecDeque<Arc<SectionPart>>>;
 
-fn keep(kept: &Kept, part: &Arc<Part>) {
+fn keep(kept: &KeptParts, part: &Arc<SectionPart>) {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     if kept.len() >= PARTS_KEPT {
         kept.pop_front();
@@ -36,9 +36,9 @@ fn keep(kept: &Kept, part: &Arc<Part>) {
 
 /// A reader of a section, or of a range in it.
 #[derive(Clone)]
-pub(crate) struct Bytes {
+pub(crate) struct SectionBytes {
     /// The part that it reads in.
-    part: Arc<Part>,
+    part: Arc<SectionPart>,
     /// Where it reads, and where it ends or the part does, in bytes from the part's beginning.
     at: usize,
     stop: usize,
@@ -55,7 +55,7 @@ pub(crate) fn reason(error: Error) -> String {
 }
 
 /// Some bytes of a section. They lie in here: every read goes through it.
-struct Part {
+struct SectionPart {
     /// Where they begin, in bytes from the section's beginning.
     start: usize,
     of: Arc<Parts>,
@@ -65,23 +65,23 @@ struct Part {
 
 /// A section that is read in parts.
 struct Parts {
-    source: Source,
+    source: SectionSource,
     /// How long the section is, in bytes.
     length: usize,
     /// The parts that are in memory, by their number.
-    read: Mutex<Vec<Weak<Part>>>,
+    read: Mutex<Vec<Weak<SectionPart>>>,
     /// Not its own: what is kept would keep itself.
-    kept: Weak<Kept>,
+    kept: Weak<KeptParts>,
 }
 
 /// Where a section's bytes are.
-enum Source {
+enum SectionSource {
     Memory(SectionData),
     /// In the file, from that offset on.
     File(Arc<WatchedFile>, u64),
 }
 
-impl Drop for Part {
+impl Drop for SectionPart {
     /// What a weak reference is left to takes as much memory as before.
     fn drop(&mut self) {
         let mut read = self.of.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,16 +93,16 @@ impl Drop for Part {
     }
 }
 
-impl Source {
+impl SectionSource {
     /// Fills `out` from there on in the section.
     fn read(&self, start: usize, out: &mut [u8]) -> gimli::Result<()> {
         match self {
-            Source::Memory(bytes) => {
+            SectionSource::Memory(bytes) => {
                 let bytes = bytes.get(start..).and_then(|bytes| bytes.get(..out.len()));
                 out.copy_from_slice(bytes.ok_or(Error::Io)?);
                 Ok(())
             }
-            Source::File(file, offset) => file
+            SectionSource::File(file, offset) => file
                 .read_unchanged(offset + start as u64, out)
                 .map_err(|_| Error::Io),
         }
@@ -111,7 +111,7 @@ impl Source {
 
 impl Parts {
     /// The part with the byte at `at`, which is in the section.
-    fn part(self: &Arc<Self>, at: usize) -> gimli::Result<Arc<Part>> {
+    fn part(self: &Arc<Self>, at: usize) -> gimli::Result<Arc<SectionPart>> {
         let number = at / PART_BYTES;
         if let Some(part) = self.known(number) {
             return Ok(part);
@@ -127,14 +127,14 @@ impl Parts {
         Ok(part)
     }
 
-    fn known(&self, number: usize) -> Option<Arc<Part>> {
+    fn known(&self, number: usize) -> Option<Arc<SectionPart>> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.get(number)?.upgrade()
     }
 
     /// The part from `start` on.
-    fn read(self: &Arc<Self>, start: usize) -> gimli::Result<Arc<Part>> {
-        let mut part = Arc::new(Part {
+    fn read(self: &Arc<Self>, start: usize) -> gimli::Result<Arc<SectionPart>> {
+        let mut part = Arc::new(SectionPart {
             start,
             of: Arc::clone(self),
             bytes: [0; PART_BYTES],
@@ -147,11 +147,11 @@ impl Parts {
     }
 }
 
-impl Bytes {
+impl SectionBytes {
     /// A reader of a section that is in memory.
-    pub(crate) fn in_memory(bytes: SectionData, keeper: &Keeper) -> Bytes {
+    pub(crate) fn in_memory(bytes: SectionData, keeper: &Keeper) -> SectionBytes {
         let length = bytes.len();
-        Bytes::new(Source::Memory(bytes), length, keeper)
+        SectionBytes::new(SectionSource::Memory(bytes), length, keeper)
     }
 
     /// A reader of the `length` bytes from `offset` on in the file, none of which is read yet.
@@ -160,11 +160,11 @@ impl Bytes {
         offset: u64,
         length: usize,
         keeper: &Keeper,
-    ) -> Bytes {
-        Bytes::new(Source::File(file, offset), length, keeper)
+    ) -> SectionBytes {
+        SectionBytes::new(SectionSource::File(file, offset), length, keeper)
     }
 
-    fn new(source: Source, length: usize, keeper: &Keeper) -> Bytes {
+    fn new(source: SectionSource, length: usize, keeper: &Keeper) -> SectionBytes {
         let none = std::iter::repeat_n(Weak::new(), length.div_ceil(PART_BYTES));
         let parts = Parts {
             source,
@@ -172,12 +172,12 @@ impl Bytes {
             read: Mutex::new(none.collect()),
             kept: Arc::downgrade(&keeper.0),
         };
-        let none = Part {
+        let none = SectionPart {
             start: 0,
             of: Arc::new(parts),
             bytes: [0; PART_BYTES],
         };
-        Bytes {
+        SectionBytes {
             part: Arc::new(none),
             at: 0,
             stop: 0,
@@ -269,7 +269,7 @@ impl Bytes {
     }
 }
 
-impl std::fmt::Debug for Bytes {
+impl std::fmt::Debug for SectionBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Bytes")
             .field(&(self.offset()..self.offset() + self.len()))
@@ -277,7 +277,7 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
-impl Reader for Bytes {
+impl Reader for SectionBytes {
     type Endian = LittleEndian;
     type Offset = usize;
 

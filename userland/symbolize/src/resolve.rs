@@ -22,7 +22,7 @@ pub enum Lookup {
 
 /// Where a resolution comes from.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Source {
+pub enum FrameSource {
     /// DWARF, with lines and inlined functions.
     Dwarf,
     /// Go's own table, with lines and inlined functions.
@@ -59,7 +59,7 @@ pub struct Resolution {
     /// The frames, the innermost inlined function first; never empty.
     pub frames: Vec<SourceFrame>,
     /// Where they come from.
-    pub source: Source,
+    pub source: FrameSource,
     /// The file that has this.
     pub from: NamesFrom,
     /// Why DWARF was there but was not used.
@@ -105,7 +105,7 @@ impl Binary {
         match debug.frames(self, query.address) {
             Some(Ok((found, from))) => {
                 if let Some(frames) = source_frames(&tables, found, &query) {
-                    return Ok(resolution(frames, Source::Dwarf, from, None));
+                    return Ok(resolution(frames, FrameSource::Dwarf, from, None));
                 }
             }
             Some(Err(why)) => note = Some(why),
@@ -113,10 +113,15 @@ impl Binary {
         }
         let frames = self.go_frames(&query);
         if !frames.is_empty() {
-            return Ok(resolution(frames, Source::Go, NamesFrom::Program, note));
+            return Ok(resolution(
+                frames,
+                FrameSource::Go,
+                NamesFrom::Program,
+                note,
+            ));
         }
         if let Some((frame, from)) = tables.symbol_frame(&query) {
-            return Ok(resolution(vec![frame], Source::Symbols, from, note));
+            return Ok(resolution(vec![frame], FrameSource::Symbols, from, note));
         }
         let frame =
             self.plt_frame(&query)
@@ -126,7 +131,7 @@ impl Binary {
                 })?;
         Ok(resolution(
             vec![frame],
-            Source::Plt,
+            FrameSource::Plt,
             NamesFrom::Program,
             note,
         ))
@@ -179,12 +184,12 @@ impl Binary {
 }
 
 /// The symbol tables for a program's code, the most complete one first.
-pub(crate) struct Tables<'a> {
+pub(crate) struct SymbolTables<'a> {
     pub(crate) program: &'a Binary,
     pub(crate) tables: Vec<(&'a Functions, NamesFrom)>,
 }
 
-impl<'a> Tables<'a> {
+impl<'a> SymbolTables<'a> {
     fn is_empty(&self) -> bool {
         self.tables.iter().all(|(table, _)| table.list.is_empty())
     }
@@ -242,7 +247,7 @@ impl<'a> Tables<'a> {
 
 /// DWARF's frames with readable names; `None` when even the outermost one has no name.
 fn source_frames(
-    tables: &Tables<'_>,
+    tables: &SymbolTables<'_>,
     found: Vec<DwarfFrame>,
     query: &Query,
 ) -> Option<Vec<SourceFrame>> {
@@ -276,7 +281,7 @@ fn plain_frame(function: String, function_offset: u64) -> SourceFrame {
 
 fn resolution(
     frames: Vec<SourceFrame>,
-    source: Source,
+    source: FrameSource,
     from: NamesFrom,
     note: Option<String>,
 ) -> Resolution {

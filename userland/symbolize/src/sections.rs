@@ -5,8 +5,9 @@
 //! of them that are looked at. What is in the bytes is not looked at here.
 
 use crate::elf::Elf;
-use crate::parts::{Bytes, Keeper};
-use crate::{Address, Binary, Result};
+use crate::parts::{Keeper, SectionBytes};
+use crate::SymbolizeError;
+use crate::{Address, Binary};
 use gimli::{
     BaseAddresses, Dwarf, DwarfSections, EhFrame, EhFrameHdr, LittleEndian, SectionId,
     UnwindSection,
@@ -72,7 +73,7 @@ mod section_data {
 }
 
 /// The sections, or why they cannot be read.
-pub(crate) type Loaded = std::result::Result<DwarfSections<SectionData>, String>;
+pub(crate) type Loaded = Result<DwarfSections<SectionData>, String>;
 
 /// Sections about variables, types and macros, not about functions and lines: some are as large as
 /// all others.
@@ -93,7 +94,7 @@ impl Budget {
     }
 
     /// The section of that name, empty where the file has none.
-    fn read(&mut self, elf: &Elf, name: &str) -> std::result::Result<SectionData, String> {
+    fn read(&mut self, elf: &Elf, name: &str) -> Result<SectionData, String> {
         let data = data_of(elf, name).map_err(|error| error.to_string())?;
         let left = self.0.checked_sub(data.len() as u64);
         self.0 = left.ok_or_else(|| {
@@ -113,9 +114,9 @@ fn load(elf: &Elf) -> Loaded {
 
 /// Those that functions and lines come from; the others are empty. Those that are not
 /// compressed are read where they are looked at.
-fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, String> {
+fn load_names(elf: &Elf, keeper: &Keeper) -> Result<Dwarf<SectionBytes>, String> {
     let mut budget = Budget::new();
-    let in_memory = |data: SectionData| Bytes::in_memory(data, keeper);
+    let in_memory = |data: SectionData| SectionBytes::in_memory(data, keeper);
     let dwarf = Dwarf::load(|id| {
         if NOT_OF_NAMES.contains(&id) {
             return Ok(in_memory(Arc::from([])));
@@ -123,9 +124,12 @@ fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, S
         let section = elf.section(id.name());
         let range = section.map(|section| elf.range_in_file(section));
         match range.transpose().map_err(|error| error.to_string())? {
-            Some(Some((offset, length))) => {
-                Ok(Bytes::in_file(elf.share_file(), offset, length, keeper))
-            }
+            Some(Some((offset, length))) => Ok(SectionBytes::in_file(
+                elf.share_file(),
+                offset,
+                length,
+                keeper,
+            )),
             _ => budget.read(elf, id.name()).map(in_memory),
         }
     })?;
@@ -133,7 +137,7 @@ fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, S
     Ok(dwarf)
 }
 
-fn data_of(elf: &Elf, name: &str) -> Result<SectionData> {
+fn data_of(elf: &Elf, name: &str) -> Result<SectionData, SymbolizeError> {
     match elf.section(name) {
         Some(section) => elf.shared_data(section),
         None => Ok(Arc::from([])),
@@ -185,16 +189,13 @@ impl Binary {
     /// call. The error says why they cannot be read.
     ///
     /// The bytes are hostile: nothing in them was checked.
-    pub fn dwarf_sections(&self) -> std::result::Result<&DwarfSections<SectionData>, &str> {
+    pub fn dwarf_sections(&self) -> Result<&DwarfSections<SectionData>, &str> {
         let loaded = self.sections.get_or_init(|| load(&self.elf));
         loaded.as_ref().map_err(String::as_str)
     }
 
     /// Those of them that functions and lines come from; they are not kept here.
-    pub(crate) fn dwarf_of_names(
-        &self,
-        keeper: &Keeper,
-    ) -> std::result::Result<Dwarf<Bytes>, String> {
+    pub(crate) fn dwarf_of_names(&self, keeper: &Keeper) -> Result<Dwarf<SectionBytes>, String> {
         load_names(&self.elf, keeper)
     }
 
@@ -215,12 +216,12 @@ impl Binary {
     }
 
     /// The sections that describe frames.
-    pub fn unwind_sections(&self) -> Result<UnwindSections> {
+    pub fn unwind_sections(&self) -> Result<UnwindSections, SymbolizeError> {
         let address = |name| {
             let section = self.elf.section(name);
             Address(section.map_or(0, |section| section.address))
         };
-        let loaded = |name| -> Result<LoadedSection> {
+        let loaded = |name| -> Result<LoadedSection, SymbolizeError> {
             Ok(LoadedSection {
                 data: data_of(&self.elf, name)?,
                 address: address(name),

@@ -8,7 +8,7 @@
 use crate::dwarf::{check_nesting, guarded};
 use crate::elf::Elf;
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
-use crate::parts::{Bytes, Keeper};
+use crate::parts::{Keeper, SectionBytes};
 use crate::{Binary, SectionData};
 use gimli::{DwarfPackage, DwarfPackageSections, DwarfSections, DwoId, Reader, SectionId};
 use std::collections::{BTreeMap, HashMap};
@@ -27,10 +27,10 @@ const PATH_BYTES_MAX: usize = 4096;
 /// Most bytes of DWARF in all split files of a program.
 const SPLIT_BYTES_MAX: u64 = 1 << 30;
 
-type Failed = String;
+type SplitError = String;
 
 /// Why a section was not read, for gimli, which wants to add reasons of its own.
-struct Unread(Failed);
+struct Unread(SplitError);
 
 impl From<gimli::Error> for Unread {
     fn from(error: gimli::Error) -> Unread {
@@ -69,7 +69,7 @@ impl Binary {
         }
         let sections = self.dwarf_sections()?;
         let keeper = Keeper::default();
-        let dwarf = sections.borrow(|data| Bytes::in_memory(Arc::clone(data), &keeper));
+        let dwarf = sections.borrow(|data| SectionBytes::in_memory(Arc::clone(data), &keeper));
         let mut found = Vec::new();
         let mut units = dwarf.units();
         let failed = |error: gimli::Error| error.to_string();
@@ -92,7 +92,7 @@ impl Binary {
         let dwarf = gimli::Dwarf::load(|id| {
             let name = [SectionId::DebugInfo, SectionId::DebugAbbrev].contains(&id);
             let data = section(self, name.then(|| id.name()), &mut bytes)?;
-            Ok::<_, Failed>(Bytes::in_memory(data, &keeper))
+            Ok::<_, SplitError>(SectionBytes::in_memory(data, &keeper))
         })?;
         let mut units = dwarf.units();
         while let Some(header) = units.next().map_err(failed)? {
@@ -115,7 +115,10 @@ impl Binary {
     }
 }
 
-fn split_unit(dwarf: &gimli::Dwarf<Bytes>, unit: &gimli::Unit<Bytes>) -> Option<SplitUnit> {
+fn split_unit(
+    dwarf: &gimli::Dwarf<SectionBytes>,
+    unit: &gimli::Unit<SectionBytes>,
+) -> Option<SplitUnit> {
     let id = unit.dwo_id?;
     let name = dwarf.attr_string(unit, unit.dwo_name().ok()??).ok()?;
     let folder = unit.comp_dir.as_ref().and_then(path_in);
@@ -126,7 +129,7 @@ fn split_unit(dwarf: &gimli::Dwarf<Bytes>, unit: &gimli::Unit<Bytes>) -> Option<
     })
 }
 
-fn path_in(text: &Bytes) -> Option<PathBuf> {
+fn path_in(text: &SectionBytes) -> Option<PathBuf> {
     let bytes = text.to_slice().ok()?;
     let usable = (1..=PATH_BYTES_MAX).contains(&bytes.len());
     usable.then(|| OsString::from_vec(bytes.into_owned()).into())
@@ -141,7 +144,7 @@ pub struct SplitSections {
     /// Those of files, each with the id of the unit that it may hold.
     pub files: Vec<(u64, DwarfSections<SectionData>)>,
     /// Why files could not be used.
-    pub(crate) failures: Vec<Failed>,
+    pub(crate) failures: Vec<SplitError>,
 }
 
 impl SplitSections {
@@ -172,13 +175,16 @@ impl SplitSections {
 fn package_sections(
     file: &OpenFile,
     bytes: &mut u64,
-) -> Result<DwarfPackageSections<SectionData>, Failed> {
+) -> Result<DwarfPackageSections<SectionData>, SplitError> {
     let elf = open(file)?;
     let load = |id: SectionId| section(&elf, id.dwo_name(), bytes).map_err(Unread);
     DwarfPackageSections::load(load).map_err(|Unread(why)| why)
 }
 
-fn file_sections(file: &OpenFile, bytes: &mut u64) -> Result<DwarfSections<SectionData>, Failed> {
+fn file_sections(
+    file: &OpenFile,
+    bytes: &mut u64,
+) -> Result<DwarfSections<SectionData>, SplitError> {
     let elf = open(file)?;
     DwarfSections::load(|id| section(&elf, id.dwo_name(), bytes))
 }
@@ -192,13 +198,13 @@ pub(crate) struct Split<'a> {
 /// What was read of split DWARF.
 #[derive(Default)]
 pub(crate) struct Loaded {
-    packages: Option<Vec<Result<DwarfPackage<Bytes>, Failed>>>,
+    packages: Option<Vec<Result<DwarfPackage<SectionBytes>, SplitError>>>,
     /// Where each unit was found.
     found: HashMap<u64, NamesFrom>,
     bytes: u64,
     keeper: Keeper,
     /// Why files could not be used, by path.
-    pub(crate) failures: BTreeMap<PathBuf, Failed>,
+    pub(crate) failures: BTreeMap<PathBuf, SplitError>,
 }
 
 impl<'a> Split<'a> {
@@ -211,8 +217,8 @@ impl<'a> Split<'a> {
         &self,
         loaded: &mut Loaded,
         id: DwoId,
-        parent: &gimli::Dwarf<Bytes>,
-    ) -> Option<gimli::Dwarf<Bytes>> {
+        parent: &gimli::Dwarf<SectionBytes>,
+    ) -> Option<gimli::Dwarf<SectionBytes>> {
         let (dwarf, from) = self
             .in_packages(loaded, id, parent)
             .or_else(|| self.in_files(loaded, id, parent))?;
@@ -224,8 +230,8 @@ impl<'a> Split<'a> {
         &self,
         loaded: &mut Loaded,
         id: DwoId,
-        parent: &gimli::Dwarf<Bytes>,
-    ) -> Option<(gimli::Dwarf<Bytes>, NamesFrom)> {
+        parent: &gimli::Dwarf<SectionBytes>,
+    ) -> Option<(gimli::Dwarf<SectionBytes>, NamesFrom)> {
         let mut packages = loaded.packages.take().unwrap_or_else(|| {
             let open = |file| package(file, &mut loaded.bytes, &loaded.keeper);
             self.files.packages.iter().map(open).collect()
@@ -250,8 +256,8 @@ impl<'a> Split<'a> {
         &self,
         loaded: &mut Loaded,
         id: DwoId,
-        parent: &gimli::Dwarf<Bytes>,
-    ) -> Option<(gimli::Dwarf<Bytes>, NamesFrom)> {
+        parent: &gimli::Dwarf<SectionBytes>,
+    ) -> Option<(gimli::Dwarf<SectionBytes>, NamesFrom)> {
         let files = self.files.split.iter().filter(|(of, _)| *of == id.0);
         for (_, file) in files {
             match unit_in(file, id, parent, loaded) {
@@ -279,10 +285,10 @@ fn package(
     file: &OpenFile,
     bytes: &mut u64,
     keeper: &Keeper,
-) -> Result<DwarfPackage<Bytes>, Failed> {
+) -> Result<DwarfPackage<SectionBytes>, SplitError> {
     let sections = package_sections(file, bytes)?;
-    let borrow = |data: &SectionData| Bytes::in_memory(Arc::clone(data), keeper);
-    let empty = Bytes::in_memory(Arc::from([]), keeper);
+    let borrow = |data: &SectionData| SectionBytes::in_memory(Arc::clone(data), keeper);
+    let empty = SectionBytes::in_memory(Arc::from([]), keeper);
     let package = sections.borrow(borrow, empty);
     package.map_err(|error| error.to_string())
 }
@@ -291,21 +297,21 @@ fn package(
 fn unit_in(
     file: &OpenFile,
     id: DwoId,
-    parent: &gimli::Dwarf<Bytes>,
+    parent: &gimli::Dwarf<SectionBytes>,
     loaded: &mut Loaded,
-) -> Result<gimli::Dwarf<Bytes>, Failed> {
+) -> Result<gimli::Dwarf<SectionBytes>, SplitError> {
     let sections = file_sections(file, &mut loaded.bytes)?;
     let keeper = &loaded.keeper;
-    let mut dwarf = sections.borrow(|data| Bytes::in_memory(Arc::clone(data), keeper));
+    let mut dwarf = sections.borrow(|data| SectionBytes::in_memory(Arc::clone(data), keeper));
     dwarf.make_dwo(parent);
     checked(Some(dwarf), id)?.ok_or_else(|| "it is another unit's, of an older build".to_owned())
 }
 
 /// The DWARF, if its first unit has the id and its nesting can be borne.
 fn checked(
-    dwarf: Option<gimli::Dwarf<Bytes>>,
+    dwarf: Option<gimli::Dwarf<SectionBytes>>,
     id: DwoId,
-) -> Result<Option<gimli::Dwarf<Bytes>>, Failed> {
+) -> Result<Option<gimli::Dwarf<SectionBytes>>, SplitError> {
     let Some(dwarf) = dwarf else {
         return Ok(None);
     };
@@ -321,13 +327,17 @@ fn checked(
     Ok(Some(dwarf))
 }
 
-fn open(file: &OpenFile) -> Result<Binary, Failed> {
+fn open(file: &OpenFile) -> Result<Binary, SplitError> {
     let opened = file.file.try_clone().map_err(|error| error.to_string())?;
     Binary::open_split(opened, Path::new(&*file.path)).map_err(|error| error.to_string())
 }
 
 /// A section's bytes, which count; none of a section that is not there.
-fn section(binary: &Binary, name: Option<&str>, bytes: &mut u64) -> Result<SectionData, Failed> {
+fn section(
+    binary: &Binary,
+    name: Option<&str>,
+    bytes: &mut u64,
+) -> Result<SectionData, SplitError> {
     let elf: &Elf = &binary.elf;
     let Some(section) = name.and_then(|name| elf.section(name)) else {
         return Ok(Arc::from([]));

@@ -8,7 +8,8 @@
 //! prelink for one, the addresses have moved with it.
 
 use crate::elf::{text_at, u32_at, u64_at};
-use crate::{Address, Binary, FileOffset, Result};
+use crate::SymbolizeError;
+use crate::{Address, Binary, FileOffset};
 
 /// Most probes of a file.
 const PROBES_MAX: usize = 1 << 16;
@@ -38,7 +39,7 @@ pub struct Usdt {
 impl Binary {
     /// The static probes of the file, by rising address. What a note says that cannot
     /// be is skipped.
-    pub fn usdt(&self) -> Result<Vec<Usdt>> {
+    pub fn usdt(&self) -> Result<Vec<Usdt>, SymbolizeError> {
         let Some(section) = self.elf.section(".note.stapsdt") else {
             return Ok(Vec::new());
         };

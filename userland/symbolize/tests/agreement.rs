@@ -9,7 +9,7 @@ use crate::support::symbols::Symbols;
 use crate::support::witness::{Said, Witness};
 use crate::support::{open, Folder};
 use nsprobe_symbolize::demangle::demangle;
-use nsprobe_symbolize::{Address, Binary, Lookup, Source, SourceFrame, Unresolved};
+use nsprobe_symbolize::{Address, Binary, FrameSource, Lookup, SourceFrame, Unresolved};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -122,7 +122,7 @@ impl Ours {
     fn of(binary: &Binary, address: u64) -> Ours {
         let offset = binary.offset_of(Address(address)).unwrap();
         let (frames, is_plt) = match binary.resolve(offset, Lookup::Instruction) {
-            Ok(found) => (found.frames, found.source == Source::Plt),
+            Ok(found) => (found.frames, found.source == FrameSource::Plt),
             Err(Unresolved::BetweenFunctions(_) | Unresolved::NoSymbols) => (Vec::new(), false),
             Err(why) => panic!("{address:#x}: {why}"),
         };

@@ -6,7 +6,7 @@ use crate::support::frames::{agrees, found, run, text};
 use crate::support::package::package;
 use crate::support::{open, Folder};
 use nsprobe_symbolize::{
-    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFiles, Source,
+    Binary, DebugSet, FileOffset, FoundIn, FrameSource, Lookup, NamesFrom, OpenFiles,
 };
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ fn a_separate_file_of_symbols_alone_is_used() {
     let named = named.unwrap();
     assert_eq!(
         (named.source, named.frames[0].function.as_str()),
-        (Source::Symbols, "plain")
+        (FrameSource::Symbols, "plain")
     );
     assert!(matches!(named.from, NamesFrom::File(_, FoundIn::Container)));
 }
@@ -246,7 +246,7 @@ fn compressed_symbols_name_what_the_dynamic_ones_do_not() {
         .unwrap();
     assert_eq!(
         (named.source, named.from),
-        (Source::Symbols, NamesFrom::DebugData)
+        (FrameSource::Symbols, NamesFrom::DebugData)
     );
     assert_eq!(named.frames[0].function, "plain");
     let behind = FileOffset(plain.file_offset.0 + plain.size);

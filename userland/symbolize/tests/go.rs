@@ -3,7 +3,7 @@
 
 use crate::support::witness::{Said, Witness};
 use crate::support::{open, Folder};
-use nsprobe_symbolize::{Address, Binary, Lookup, Source, SourceFrame};
+use nsprobe_symbolize::{Address, Binary, FrameSource, Lookup, SourceFrame};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn ours(binary: &Binary, address: u64) -> Vec<SourceFrame> {
     let offset = binary.offset_of(Address(address)).unwrap();
     match binary.resolve(offset, Lookup::Instruction) {
         Ok(found) => {
-            assert_eq!(found.source, Source::Go, "{address:#x}");
+            assert_eq!(found.source, FrameSource::Go, "{address:#x}");
             found.frames
         }
         Err(_) => Vec::new(),

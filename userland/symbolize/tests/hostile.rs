@@ -2,7 +2,7 @@
 //! Files that are no programs, or claim too much: an error that says so.
 
 use crate::support::{open, Folder};
-use nsprobe_symbolize::{Error, Lookup};
+use nsprobe_symbolize::{Lookup, SymbolizeError};
 use std::fs;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn files_that_are_no_programs_are_told_apart() {
     ] {
         let error = open(&folder.file("file", bytes)).unwrap_err();
         assert!(
-            matches!(&error, Error::NotElf { what, .. } if *what == says),
+            matches!(&error, SymbolizeError::NotElf { what, .. } if *what == says),
             "{error}"
         );
     }
@@ -74,7 +74,7 @@ fn sizes_beyond_the_caps_are_refused_before_memory_is_taken() {
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(8 << 40).unwrap();
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, Error::TooBig { .. }), "{error}");
+    assert!(matches!(error, SymbolizeError::TooBig { .. }), "{error}");
     // A section of 3 GiB, which the (sparse) file really has.
     file.set_len(4 << 30).unwrap();
     drop(file);
@@ -92,7 +92,7 @@ fn sizes_beyond_the_caps_are_refused_before_memory_is_taken() {
     assert!(
         matches!(
             error,
-            Error::TooBig {
+            SymbolizeError::TooBig {
                 what: "a section",
                 ..
             }

@@ -2,7 +2,7 @@
 //! Names of real files, against what binutils says of them.
 
 use crate::support::{addr2line, open, output_of, Folder};
-use nsprobe_symbolize::{Binary, FileOffset, Lookup, Place, Source, Unresolved};
+use nsprobe_symbolize::{AtOffset, Binary, FileOffset, FrameSource, Lookup, Unresolved};
 use std::path::{Path, PathBuf};
 
 /// Whether the machine's libc is where Debian has it.
@@ -22,7 +22,7 @@ fn offsets((start, size): (FileOffset, u64)) -> impl Iterator<Item = FileOffset>
 /// Innermost first: function and `file:line` (`?` where unknown).
 fn ours(binary: &Binary, offset: FileOffset) -> Vec<(String, String)> {
     let found = binary.resolve(offset, Lookup::Instruction).unwrap();
-    assert_eq!(found.source, Source::Dwarf);
+    assert_eq!(found.source, FrameSource::Dwarf);
     let text = |frame: &nsprobe_symbolize::SourceFrame| {
         let file = Path::new(frame.file.as_deref().unwrap_or("?"));
         let line = frame.line.map_or("?".to_owned(), |line| line.to_string());
@@ -138,7 +138,7 @@ fn functions_are_found_by_every_kind_of_name() {
         assert!(binary.is_function_entry(found[0].file_offset));
         let inside = FileOffset(found[0].file_offset.0 + 1);
         assert!(!binary.is_function_entry(inside));
-        assert_eq!(binary.code_at(inside), Place::Function(found[0]));
+        assert_eq!(binary.code_at(inside), AtOffset::Function(found[0]));
     }
     assert_eq!(binary.find_functions("shop::*").len(), 2);
     assert!(binary.find_functions("in_data").is_empty());
@@ -149,7 +149,10 @@ fn functions_are_found_by_every_kind_of_name() {
     let by_symbol = binary
         .resolve(function(&binary, raw).0, Lookup::Instruction)
         .unwrap();
-    assert_eq!((by_symbol.source, by_symbol.note), (Source::Symbols, None));
+    assert_eq!(
+        (by_symbol.source, by_symbol.note),
+        (FrameSource::Symbols, None)
+    );
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn stubs_of_the_linkage_table_are_named() {
         let named: Vec<String> = (0..file_bytes)
             .step_by(16)
             .filter_map(|at| binary.resolve(FileOffset(at), Lookup::Instruction).ok())
-            .filter(|found| found.source == Source::Plt)
+            .filter(|found| found.source == FrameSource::Plt)
             .map(|found| found.frames[0].function.clone())
             .collect();
         for name in ["puts@plt", "rand@plt"] {
@@ -211,10 +214,10 @@ fn what_is_not_code_is_told() {
     let binary = open(&path).unwrap();
     assert!(!binary.has_symbols() && !binary.has_debug_info());
     let bytes = std::fs::metadata(&path).unwrap().len();
-    assert_eq!(binary.code_at(FileOffset(bytes)), Place::OutsideFile);
-    assert_eq!(binary.code_at(FileOffset(u64::MAX)), Place::OutsideFile);
-    assert_eq!(binary.code_at(FileOffset(bytes - 1)), Place::NotLoaded);
-    assert_eq!(binary.code_at(FileOffset(0)), Place::Data);
+    assert_eq!(binary.code_at(FileOffset(bytes)), AtOffset::OutsideFile);
+    assert_eq!(binary.code_at(FileOffset(u64::MAX)), AtOffset::OutsideFile);
+    assert_eq!(binary.code_at(FileOffset(bytes - 1)), AtOffset::NotLoaded);
+    assert_eq!(binary.code_at(FileOffset(0)), AtOffset::Data);
     let reason = |at| {
         binary
             .resolve(FileOffset(at), Lookup::Instruction)
@@ -226,7 +229,7 @@ fn what_is_not_code_is_told() {
     );
     assert_eq!(reason(0), Unresolved::NotExecutable(FileOffset(0)));
     let code = (0..bytes)
-        .find(|at| binary.code_at(FileOffset(*at)) == Place::Code)
+        .find(|at| binary.code_at(FileOffset(*at)) == AtOffset::Code)
         .unwrap();
     assert_eq!(reason(code), Unresolved::NoSymbols);
     assert_eq!(binary.is_after_call(FileOffset(0)), None);

@@ -30,5 +30,5 @@ mod tree;
 
 pub use history::{Change, History};
 pub use task::{comm_of, End, EndCause, Namespaces, Origin, Program, Task, TaskId, Times};
-pub use tasks::{Limits, Parent, Tasks};
+pub use tasks::{HistoryLimits, Parent, Tasks};
 pub use tree::{PidNamespace, Tree};

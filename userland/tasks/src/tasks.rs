@@ -9,16 +9,16 @@ use std::collections::{BTreeSet, HashMap};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HistoryLimits {
     /// Threads that have ended; of more, those that ended first are forgotten.
     pub ended: usize,
     /// Changes of each thing of a thread; of more, the oldest are forgotten.
     pub changes: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for HistoryLimits {
+    fn default() -> HistoryLimits {
+        HistoryLimits {
             ended: 1 << 16,
             changes: 1 << 10,
         }
@@ -39,7 +39,7 @@ pub enum Parent {
 /// Threads over time.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    limits: Limits,
+    limits: HistoryLimits,
     tasks: HashMap<TaskId, Task>,
     /// Start times of the threads that have, or had, a number; rising.
     starts: HashMap<u32, Vec<u64>>,
@@ -58,7 +58,7 @@ pub struct Tasks {
 
 impl Tasks {
     /// None yet.
-    pub fn new(limits: Limits) -> Tasks {
+    pub fn new(limits: HistoryLimits) -> Tasks {
         Tasks {
             limits,
             ..Tasks::default()

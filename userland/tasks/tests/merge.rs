@@ -12,7 +12,7 @@ use nsprobe_common::task::{
     TaskDetails, TaskLevel, TaskRecord, TASK_ALIVE, TASK_ENDING, TASK_EXEC, TASK_EXIT, TASK_FORK,
     TASK_NAME, TASK_ZOMBIE,
 };
-use nsprobe_tasks::{Limits, TaskId, Tasks};
+use nsprobe_tasks::{HistoryLimits, TaskId, Tasks};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -255,7 +255,7 @@ fn apply(tasks: &mut Tasks, event: &Event) {
 
 /// Both streams, merged as `takes_live` says.
 fn merge(live: &[Event], dumps: &[(u64, Vec<Event>)], takes_live: &[bool]) -> Tasks {
-    let mut tasks = Tasks::new(Limits::default());
+    let mut tasks = Tasks::new(HistoryLimits::default());
     let mut live = live.iter();
     let mut order = takes_live.iter().cycle();
     let mut between = |tasks: &mut Tasks| {

@@ -30,7 +30,7 @@ mod sources;
 mod threads;
 
 pub(crate) use file_state::FileRows;
-pub(crate) use frames::Names;
-pub use line::Line;
+pub(crate) use frames::FrameNames;
+pub use line::NamesNote;
 pub(crate) use progress::Progress;
 pub(crate) use threads::Threads;

@@ -2,7 +2,7 @@
 //! What to trace, and how.
 
 use crate::spec::ProbeSpec;
-use libnsprobe::Limits;
+use libnsprobe::HitLimits;
 use nsprobe_text::glob_fits;
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
@@ -83,7 +83,7 @@ pub struct TraceOptions {
     /// Whether breakpoints may go to ten-byte nops.
     pub fast_nops: bool,
     /// How many of the hits are taken.
-    pub limits: Limits,
+    pub limits: HitLimits,
     /// How returns are seen.
     pub returns: Returns,
     /// Whether what may harm the program is not refused.
@@ -111,7 +111,7 @@ impl Default for TraceOptions {
             inlined: false,
             exact: false,
             fast_nops: false,
-            limits: Limits::default(),
+            limits: HitLimits::default(),
             returns: Returns::default(),
             force: false,
             sandbox: Sandbox::Whole,

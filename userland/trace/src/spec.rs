@@ -250,7 +250,7 @@ fn split(text: &str) -> Result<(BinaryName, Option<(usize, &str)>), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nsprobe_spec::syntax::Place;
+    use nsprobe_spec::syntax::ProbePoint;
     use proptest::prelude::*;
 
     fn probe(text: &str) -> ProbeSpec {
@@ -259,7 +259,7 @@ mod tests {
 
     fn function(spec: &ProbeSpec) -> &str {
         match &spec.spec.place {
-            Place::Functions { name, .. } => name,
+            ProbePoint::Functions { name, .. } => name,
             place => panic!("{place:?}"),
         }
     }

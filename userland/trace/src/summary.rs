@@ -3,8 +3,8 @@
 
 use crate::attach::run::options::Untraced;
 use crate::attach::unwind_rows::RowsReport;
-use crate::hits::label::{ProbeLabel, Role};
-use crate::names::Line;
+use crate::hits::label::{ProbeLabel, ProbeRole};
+use crate::names::NamesNote;
 use libnsprobe::{Counters, ProbeId, Session};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::TaskTotal;
@@ -40,7 +40,7 @@ pub struct Summary {
     /// Counts of tasks' events, by kind.
     pub tasks: BTreeMap<String, TaskTotal>,
     /// Sources of names, a line for each file.
-    pub names: Vec<Line>,
+    pub names: Vec<NamesNote>,
     /// Stacks that were finished from copies.
     pub finished: u64,
     /// Stacks that were taken late, as a page was not there.
@@ -164,19 +164,19 @@ impl ProbeLabel {
         let mut handed_on = 0;
         let mut missed = MissedCalls::default();
         match self.role {
-            Role::Whole | Role::Exit => {}
-            Role::Begin => {
+            ProbeRole::Whole | ProbeRole::Exit => {}
+            ProbeRole::Begin => {
                 let begun = std::mem::take(&mut counters.aggregated);
                 let others = std::mem::take(&mut counters.turned_away);
                 counters.evicted = counters.evicted.saturating_add(others);
                 missed.unreturned = begun.saturating_add(others);
                 counters.hits = counters.hits.saturating_sub(missed.unreturned);
             }
-            Role::HandOn => {
+            ProbeRole::HandOn => {
                 handed_on = counters.aggregated;
                 counters = Counters::default();
             }
-            Role::Leave => {
+            ProbeRole::Leave => {
                 missed.left_by_jump = counters.aggregated;
                 counters = Counters::default();
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges as a table: sorted, without overlaps, with explicit gaps, in blocks.
 
-use crate::cfi::Ranges;
+use crate::cfi::RuleRanges;
 use crate::rule::bare;
-use crate::{Error, LeftOut, UnwindTable};
+use crate::{LeftOut, UnwindError, UnwindTable};
 use nsprobe_common::record::OFFSET_BITS;
 use nsprobe_common::unwind::{row, Base, Rule, BLOCK_BITS, RULES_MAX};
 
@@ -19,7 +19,7 @@ const GAP_BYTES: u64 = 512 << 10;
 const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - (1 << BLOCK_BITS);
 
 /// Makes the table of ranges that are file offsets, of a file with `code_bytes` of code.
-pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, Error> {
+pub(crate) fn build(mut ranges: RuleRanges, code_bytes: u64) -> Result<UnwindTable, UnwindError> {
     ranges.ranges.retain(|range| range.to < OFFSET_MAX);
     let told = ranges.ranges.iter();
     let told = told.fold(0u64, |sum, range| sum.saturating_add(range.to - range.from));
@@ -37,11 +37,11 @@ pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, 
     };
     let (unknown, in_gap) = (unknown(false), unknown(has_gap));
     let (Some(first), Some(last)) = (ranges.ranges.first(), ranges.ranges.last()) else {
-        return Err(Error::Nothing);
+        return Err(UnwindError::Nothing);
     };
     let blocks = (last.to >> BLOCK_BITS).saturating_sub(first.from >> BLOCK_BITS);
     if ranges.rules.len() > RULES_MAX || blocks > BLOCKS_MAX {
-        return Err(Error::TooBig);
+        return Err(UnwindError::TooBig);
     }
     let mut writer = Writer::new(first.from >> BLOCK_BITS, unknown);
     let behind = last.to;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn big_gaps_are_left_by_frame_pointers() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RuleRanges::default();
         let known = bare(Base::Rsp);
         let gap = GAP_BYTES;
         for (from, to) in [(0x1000, 0x2000), (gap, 3 * gap), (4 * gap, 9 * gap)] {
@@ -169,7 +169,7 @@ mod tests {
     fn what_the_module_would_refuse_is_left_out() {
         let rule = bare(Base::Unknown);
         for (to, is_kept) in [(OFFSET_MAX - 1, true), (OFFSET_MAX, false)] {
-            let mut ranges = Ranges::default();
+            let mut ranges = RuleRanges::default();
             let rule = ranges.number(rule);
             let from = OFFSET_MAX - 100;
             ranges.ranges.push(Range { from, to, rule });

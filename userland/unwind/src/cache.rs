@@ -13,7 +13,7 @@ mod entry;
 
 pub(crate) use entry::{decode, encode};
 
-use crate::{Digest, Error, Input, UnwindTable};
+use crate::{Digest, Input, UnwindError, UnwindTable};
 use rustix::fs::{
     self, AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
 };
@@ -73,7 +73,7 @@ pub enum CacheError {
 }
 
 /// A file in the folder.
-struct Kept {
+struct KeptTable {
     name: String,
     bytes: u64,
     used: SystemTime,
@@ -108,7 +108,7 @@ impl Cache {
 
     /// The table of an input: as it was kept, or compiled, and then kept; and whether it
     /// was kept. Trouble with the folder is no error: then it is compiled.
-    pub fn table(&self, input: &Input) -> Result<(UnwindTable, bool), Error> {
+    pub fn table(&self, input: &Input) -> Result<(UnwindTable, bool), UnwindError> {
         self.table_by(input, || input.compile())
     }
 
@@ -206,7 +206,7 @@ impl Cache {
     }
 
     /// The files that we have made; of others in the folder nothing is known.
-    fn list(&self) -> io::Result<Vec<Kept>> {
+    fn list(&self) -> io::Result<Vec<KeptTable>> {
         let mut kept = Vec::new();
         for found in Dir::read_from(&self.folder)? {
             let found = found?;
@@ -220,7 +220,7 @@ impl Cache {
                 continue;
             };
             let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
-            kept.push(Kept {
+            kept.push(KeptTable {
                 name: name.to_owned(),
                 bytes: u64::try_from(stat.st_size).unwrap_or_default(),
                 used: UNIX_EPOCH + Duration::from_secs(seconds.min(u32::MAX.into())),

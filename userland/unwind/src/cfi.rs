@@ -5,7 +5,7 @@ use crate::frames::{bases, debug_frame, eh_frame};
 use crate::input::Input;
 use crate::rule::{bare, rule_of, Bytes};
 use crate::sframe::{self, Described};
-use crate::{go, Error, LeftOut};
+use crate::{go, LeftOut, UnwindError};
 use gimli::{BaseAddresses, CieOrFde, UnwindContext, UnwindOffset, UnwindSection};
 use nsprobe_common::unwind::{Base, Rule};
 use nsprobe_symbolize::Address;
@@ -27,7 +27,7 @@ pub(crate) struct Range {
 
 /// Ranges, in no order.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
+pub(crate) struct RuleRanges {
     pub(crate) ranges: Vec<Range>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) left_out: LeftOut,
@@ -36,10 +36,10 @@ pub(crate) struct Ranges {
 
 /// Reads a file's descriptions. Of several descriptions of an address, that of `.eh_frame` counts:
 /// exceptions use it. `.sframe` has the least detail.
-pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
+pub(crate) fn read(input: &Input) -> Result<RuleRanges, UnwindError> {
     let sections = &input.sections;
     let bases = bases(sections);
-    let mut ranges = Ranges::default();
+    let mut ranges = RuleRanges::default();
     ranges.read(&eh_frame(sections), &bases)?;
     ranges.read(&debug_frame(sections), &bases)?;
     go::read(&sections.go, &mut ranges)?;
@@ -48,12 +48,12 @@ pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     ranges.fill(&described)?;
     ranges.add_entry(sections.entry)?;
     match ranges.ranges.is_empty() {
-        true => Err(Error::Nothing),
+        true => Err(UnwindError::Nothing),
         false => Ok(ranges),
     }
 }
 
-impl Ranges {
+impl RuleRanges {
     /// The number of a rule.
     pub(crate) fn number(&mut self, rule: Rule) -> u32 {
         let next = self.rules.len() as u32;
@@ -64,7 +64,7 @@ impl Ranges {
         number
     }
 
-    fn read<'s, S>(&mut self, section: &S, bases: &BaseAddresses) -> Result<(), Error>
+    fn read<'s, S>(&mut self, section: &S, bases: &BaseAddresses) -> Result<(), UnwindError>
     where
         S: UnwindSection<Bytes<'s>>,
         S::Offset: UnwindOffset<usize>,
@@ -102,12 +102,12 @@ impl Ranges {
     }
 
     /// Adds what holds from an address up to another.
-    pub(crate) fn add(&mut self, from: u64, to: u64, rule: Rule) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, from: u64, to: u64, rule: Rule) -> Result<(), UnwindError> {
         if from >= to {
             return Ok(());
         }
         if self.ranges.len() == ROWS_MAX {
-            return Err(Error::TooBig);
+            return Err(UnwindError::TooBig);
         }
         self.left_out.unsupported += u64::from(rule.base == Base::Unsupported as u8);
         let rule = self.number(rule);
@@ -116,7 +116,7 @@ impl Ranges {
     }
 
     /// Adds what nothing is known of yet, of descriptions by rising address.
-    fn fill(&mut self, described: &[Described]) -> Result<(), Error> {
+    fn fill(&mut self, described: &[Described]) -> Result<(), UnwindError> {
         if described.is_empty() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Ranges {
     /// What a process begins with has no caller. C libraries write it in assembly language,
     /// and some do not say so: it is all that nothing is said of, from the first instruction
     /// on. When that is long, it is more than the beginning.
-    fn add_entry(&mut self, entry: Address) -> Result<(), Error> {
+    fn add_entry(&mut self, entry: Address) -> Result<(), UnwindError> {
         let Address(from) = entry;
         let mut behind = u64::MAX;
         for range in &self.ranges {
@@ -173,7 +173,7 @@ impl Ranges {
     }
 
     /// The ranges by offsets in the file: what is not in code that is loaded falls away.
-    pub(crate) fn in_file(&mut self, input: &Input) -> Ranges {
+    pub(crate) fn in_file(&mut self, input: &Input) -> RuleRanges {
         let ranges = self.ranges.iter().filter_map(|range| {
             let from = input.offset_of(Address(range.from))?.0;
             // Its last byte must be in the same piece of the file.
@@ -185,7 +185,7 @@ impl Ranges {
                 ..*range
             })
         });
-        Ranges {
+        RuleRanges {
             ranges: ranges.collect(),
             ..std::mem::take(self)
         }
@@ -199,7 +199,7 @@ mod tests {
     /// What is said of the first instruction at 0x100, when functions are described from
     /// these addresses on, each of 16 bytes.
     fn entry(functions: &[u64]) -> Option<(u64, u8)> {
-        let mut ranges = Ranges::default();
+        let mut ranges = RuleRanges::default();
         for from in functions {
             let rule = bare(Base::Rsp);
             ranges.add(*from, from + 16, rule).expect("few ranges");

@@ -3,7 +3,7 @@
 //! is on top of the stack.
 
 use crate::rule::Bytes;
-use crate::Error;
+use crate::UnwindError;
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
     LittleEndian, UnwindContext, UnwindOffset, UnwindSection, X86_64,
@@ -21,33 +21,33 @@ pub struct Frames {
     sections: UnwindSections,
     bases: BaseAddresses,
     /// By rising address.
-    eh_frame: Vec<Entry>,
-    debug_frame: Vec<Entry>,
+    eh_frame: Vec<FrameEntry>,
+    debug_frame: Vec<FrameEntry>,
     /// The rows of the last requested entry: callers request neighbours.
-    last: RefCell<(Range<u64>, Vec<Row>)>,
+    last: RefCell<(Range<u64>, Vec<ReturnAtTop>)>,
 }
 
 /// An entry (FDE) of a section: what it covers, and where it is.
 #[derive(Clone, Debug)]
-struct Entry {
+struct FrameEntry {
     covers: Range<u64>,
     offset: usize,
 }
 
 /// Whether the return address is on top of the stack at some addresses.
 #[derive(Debug)]
-struct Row {
+struct ReturnAtTop {
     holds: Range<u64>,
     is_at_top: Option<bool>,
 }
 
 impl Frames {
     /// Reads what all entries of a file cover.
-    pub fn of(binary: &Binary) -> Result<Frames, Error> {
+    pub fn of(binary: &Binary) -> Result<Frames, UnwindError> {
         Frames::of_sections(binary.unwind_sections()?)
     }
 
-    fn of_sections(sections: UnwindSections) -> Result<Frames, Error> {
+    fn of_sections(sections: UnwindSections) -> Result<Frames, UnwindError> {
         let bases = bases(&sections);
         Ok(Frames {
             eh_frame: entries(&eh_frame(&sections), &bases)?,
@@ -89,7 +89,7 @@ impl Frames {
     }
 
     /// The rows of the entry that covers an address.
-    fn rows(&self, address: u64) -> Option<(Range<u64>, Vec<Row>)> {
+    fn rows(&self, address: u64) -> Option<(Range<u64>, Vec<ReturnAtTop>)> {
         let (eh_frame, debug_frame) = (eh_frame(&self.sections), debug_frame(&self.sections));
         if let Some(entry) = find(&self.eh_frame, address) {
             return Some((entry.covers.clone(), rows(&eh_frame, &self.bases, entry)));
@@ -120,7 +120,7 @@ pub(crate) fn debug_frame(sections: &UnwindSections) -> DebugFrame<Bytes<'_>> {
 }
 
 /// All entries of a section. One that is damaged from some place on is used up to there.
-fn entries<'s, S>(section: &S, bases: &BaseAddresses) -> Result<Vec<Entry>, Error>
+fn entries<'s, S>(section: &S, bases: &BaseAddresses) -> Result<Vec<FrameEntry>, UnwindError>
 where
     S: UnwindSection<Bytes<'s>>,
     S::Offset: UnwindOffset<usize>,
@@ -135,7 +135,7 @@ where
             continue;
         };
         if found.len() == ENTRIES_MAX {
-            return Err(Error::TooBig);
+            return Err(UnwindError::TooBig);
         }
         found.push(entry);
     }
@@ -155,23 +155,23 @@ pub(crate) fn covered_bytes(sections: &UnwindSections) -> u64 {
 }
 
 /// What an entry covers; none when that is nothing, or was removed by the linker.
-fn covered(fde: FrameDescriptionEntry<Bytes<'_>>) -> Option<Entry> {
+fn covered(fde: FrameDescriptionEntry<Bytes<'_>>) -> Option<FrameEntry> {
     let from = fde.initial_address();
     let to = from.checked_add(fde.len())?;
-    (0 < from && from < to).then_some(Entry {
+    (0 < from && from < to).then_some(FrameEntry {
         covers: from..to,
         offset: fde.offset(),
     })
 }
 
-fn find(entries: &[Entry], address: u64) -> Option<&Entry> {
+fn find(entries: &[FrameEntry], address: u64) -> Option<&FrameEntry> {
     let behind = entries.partition_point(|entry| entry.covers.start <= address);
     let entry = entries.get(behind.checked_sub(1)?)?;
     entry.covers.contains(&address).then_some(entry)
 }
 
 /// The rows of an entry, by rising address: those in front of what cannot be read.
-fn rows<'s, S>(section: &S, bases: &BaseAddresses, entry: &Entry) -> Vec<Row>
+fn rows<'s, S>(section: &S, bases: &BaseAddresses, entry: &FrameEntry) -> Vec<ReturnAtTop>
 where
     S: UnwindSection<Bytes<'s>>,
     S::Offset: UnwindOffset<usize>,
@@ -187,7 +187,7 @@ where
         return rows;
     };
     while let Ok(Some(row)) = table.next_row() {
-        rows.push(Row {
+        rows.push(ReturnAtTop {
             holds: row.start_address()..row.end_address(),
             is_at_top: is_top(row.cfa()),
         });

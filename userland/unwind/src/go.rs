@@ -5,9 +5,9 @@
 //! For each function it has a list of how far the stack pointer is below the return
 //! address, from which instruction on (see [`nsprobe_symbolize::GoTable`]).
 
-use crate::cfi::Ranges;
+use crate::cfi::RuleRanges;
 use crate::rule::bare;
-use crate::Error;
+use crate::UnwindError;
 use nsprobe_common::unwind::{Base, Rule, Saved};
 use nsprobe_symbolize::{GoFunction, GoTable};
 
@@ -20,7 +20,7 @@ const STACK_SWITCH: u8 = 2;
 const ASSEMBLY: u8 = 4;
 
 /// Adds what a section says; one of another Go, or a damaged one, says nothing, or less.
-pub(crate) fn read(data: &[u8], ranges: &mut Ranges) -> Result<(), Error> {
+pub(crate) fn read(data: &[u8], ranges: &mut RuleRanges) -> Result<(), UnwindError> {
     let Some(table) = GoTable::of(data) else {
         return Ok(());
     };
@@ -39,7 +39,11 @@ pub(crate) fn read(data: &[u8], ranges: &mut Ranges) -> Result<(), Error> {
 }
 
 /// Adds the ranges of a function; none when its description is damaged.
-fn add(function: &GoFunction<'_>, text: u64, ranges: &mut Ranges) -> Option<Result<(), Error>> {
+fn add(
+    function: &GoFunction<'_>,
+    text: u64,
+    ranges: &mut RuleRanges,
+) -> Option<Result<(), UnwindError>> {
     let address = |into: u32| text.checked_add(u64::from(into));
     let &GoFunction { begin, end, .. } = function;
     let flags = function.flags()?;
@@ -131,8 +135,8 @@ mod tests {
         data
     }
 
-    fn ranges(data: &[u8]) -> Ranges {
-        let mut ranges = Ranges::default();
+    fn ranges(data: &[u8]) -> RuleRanges {
+        let mut ranges = RuleRanges::default();
         read(data, &mut ranges).expect("few ranges");
         ranges
     }
@@ -199,7 +203,7 @@ mod tests {
             for (place, byte) in data.iter_mut().skip(at).zip(bytes) {
                 *place = byte;
             }
-            let _ = read(&data, &mut Ranges::default());
+            let _ = read(&data, &mut RuleRanges::default());
         }
     }
 }

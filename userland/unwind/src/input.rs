@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the rows of a file are computed from.
 
-use crate::{build, cfi, frames, Error, UnwindTable};
+use crate::{build, cfi, frames, UnwindError, UnwindTable};
 use nsprobe_common::unwind::Rule;
 use nsprobe_symbolize::{Address, Binary, FileOffset, LoadedSection, Segment, UnwindSections};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl fmt::Display for Digest {
 
 impl Input {
     /// Reads that of a file. The `.debug_frame` that was stripped from it is in its debug file.
-    pub fn of(binary: &Binary, separate: Option<&Binary>) -> Result<Input, Error> {
+    pub fn of(binary: &Binary, separate: Option<&Binary>) -> Result<Input, UnwindError> {
         let mut sections = binary.unwind_sections()?;
         if let (true, Some(separate)) = (sections.debug_frame.is_empty(), separate) {
             sections.debug_frame = separate.unwind_sections()?.debug_frame;
@@ -58,7 +58,7 @@ impl Input {
     }
 
     /// Compiles the table.
-    pub fn compile(&self) -> Result<UnwindTable, Error> {
+    pub fn compile(&self) -> Result<UnwindTable, UnwindError> {
         let mut ranges = cfi::read(self)?;
         let left_out = ranges.left_out;
         build::build(ranges.in_file(self), self.code_bytes)

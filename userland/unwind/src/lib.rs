@@ -57,10 +57,10 @@ pub struct LeftOut {
 
 /// Why a file has no table.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum UnwindError {
     /// Its sections cannot be read.
     #[error(transparent)]
-    Sections(#[from] nsprobe_symbolize::Error),
+    Sections(#[from] nsprobe_symbolize::SymbolizeError),
     /// There is nothing that describes frames.
     #[error(
         "the file has no .eh_frame, .debug_frame, .sframe or .gopclntab that describes its code, \
@@ -74,7 +74,7 @@ pub enum Error {
 
 impl UnwindTable {
     /// Compiles the table of a file.
-    pub fn of(binary: &Binary) -> Result<UnwindTable, Error> {
+    pub fn of(binary: &Binary) -> Result<UnwindTable, UnwindError> {
         Input::of(binary, None)?.compile()
     }
 

@@ -33,20 +33,20 @@ where
     S: UnwindSection<Bytes<'s>>,
     S::Offset: UnwindOffset<usize>,
 {
-    let reader = Reader { section };
+    let reader = RuleReader { section };
     match reader.frame(row, is_signal) {
         Some(rule) => rule,
         None => bare(Base::Unsupported),
     }
 }
 
-struct Reader<'a, S> {
+struct RuleReader<'a, S> {
     section: &'a S,
 }
 
 /// An operation, as far as rules are made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum RuleOperation {
     Register(Register, i64),
     Load,
     Add(u64),
@@ -57,7 +57,7 @@ enum Part {
     Sum,
 }
 
-impl<'s, S> Reader<'_, S>
+impl<'s, S> RuleReader<'_, S>
 where
     S: UnwindSection<Bytes<'s>>,
     S::Offset: UnwindOffset<usize>,
@@ -86,12 +86,14 @@ where
                 (base, *offset, more)
             }
             CfaRule::Expression(expression) => match *self.parts(expression)? {
-                [Part::Register(register, offset), Part::Load] => (loaded(register)?, offset, 0),
-                [Part::Register(register, offset), Part::Load, Part::Add(more)] => {
+                [RuleOperation::Register(register, offset), RuleOperation::Load] => {
+                    (loaded(register)?, offset, 0)
+                }
+                [RuleOperation::Register(register, offset), RuleOperation::Load, RuleOperation::Add(more)] => {
                     (loaded(register)?, offset, i64::try_from(more).ok()?)
                 }
                 // What linkers write for .plt.
-                [Part::Register(X86_64::RSP, offset), Part::Register(X86_64::RA, 0), Part::Constant(15), Part::And, Part::Constant(least), Part::NotLess, Part::Constant(3), Part::ShiftLeft, Part::Sum] => {
+                [RuleOperation::Register(X86_64::RSP, offset), RuleOperation::Register(X86_64::RA, 0), RuleOperation::Constant(15), RuleOperation::And, RuleOperation::Constant(least), RuleOperation::NotLess, RuleOperation::Constant(3), RuleOperation::ShiftLeft, RuleOperation::Sum] => {
                     (Base::Linkage, offset, i64::try_from(least).ok()?)
                 }
                 _ => return None,
@@ -109,7 +111,9 @@ where
         let CfaRule::Expression(expression) = cfa else {
             return None;
         };
-        let [Part::Register(X86_64::RSP, at), Part::Load] = *self.parts(expression)? else {
+        let [RuleOperation::Register(X86_64::RSP, at), RuleOperation::Load] =
+            *self.parts(expression)?
+        else {
             return None;
         };
         Some(Rule {
@@ -124,7 +128,7 @@ where
             Some(RegisterRule::Offset(offset)) => (Saved::AtFrame, offset),
             Some(RegisterRule::Expression(expression)) => {
                 match self.parts(&expression).as_deref() {
-                    Some([Part::Register(X86_64::RBP, offset)]) => (Saved::AtRbp, *offset),
+                    Some([RuleOperation::Register(X86_64::RBP, offset)]) => (Saved::AtRbp, *offset),
                     _ => (Saved::Lost, 0),
                 }
             }
@@ -144,7 +148,7 @@ where
     }
 
     /// The operations of an expression; none when others are in it.
-    fn parts(&self, expression: &UnwindExpression<usize>) -> Option<Vec<Part>> {
+    fn parts(&self, expression: &UnwindExpression<usize>) -> Option<Vec<RuleOperation>> {
         let encoding = Encoding {
             address_size: 8,
             format: Format::Dwarf32,
@@ -159,18 +163,18 @@ where
             parts.push(match operation {
                 Operation::RegisterOffset {
                     register, offset, ..
-                } => Part::Register(register, offset),
+                } => RuleOperation::Register(register, offset),
                 Operation::Deref {
                     size: 8,
                     space: false,
                     ..
-                } => Part::Load,
-                Operation::PlusConstant { value } => Part::Add(value),
-                Operation::UnsignedConstant { value } => Part::Constant(value),
-                Operation::And => Part::And,
-                Operation::Ge => Part::NotLess,
-                Operation::Shl => Part::ShiftLeft,
-                Operation::Plus => Part::Sum,
+                } => RuleOperation::Load,
+                Operation::PlusConstant { value } => RuleOperation::Add(value),
+                Operation::UnsignedConstant { value } => RuleOperation::Constant(value),
+                Operation::And => RuleOperation::And,
+                Operation::Ge => RuleOperation::NotLess,
+                Operation::Shl => RuleOperation::ShiftLeft,
+                Operation::Plus => RuleOperation::Sum,
                 _ => return None,
             });
         }

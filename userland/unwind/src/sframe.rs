@@ -40,7 +40,7 @@ const REPEATED_ROWS_MAX: usize = 1 << 16;
 /// "SFrame Header".
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Header {
+struct SframeHeader {
     magic: U16,
     version: u8,
     flags: u8,
@@ -54,12 +54,12 @@ struct Header {
     functions_at: U32,
     rows_at: U32,
 }
-const _: () = assert!(size_of::<Header>() == 28);
+const _: () = assert!(size_of::<SframeHeader>() == 28);
 
 /// "SFrame Function Descriptor Entries".
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Function {
+struct FunctionEntry {
     start: I32,
     bytes: U32,
     rows_at: U32,
@@ -68,7 +68,7 @@ struct Function {
     repeated_bytes: u8,
     padding: U16,
 }
-const _: () = assert!(size_of::<Function>() == 20);
+const _: () = assert!(size_of::<FunctionEntry>() == 20);
 
 /// A rule, and the addresses that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) struct Described {
 
 /// A row: from this number of bytes behind the function's begin on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct SframeRow {
     from: u64,
     rule: Rule,
 }
@@ -91,7 +91,7 @@ struct Section<'a> {
     functions_address: u64,
     /// That of the section, when starts are counted from there.
     starts_from: Option<u64>,
-    functions: &'a [Function],
+    functions: &'a [FunctionEntry],
     /// The bytes of all rows, and how many there may be.
     rows: &'a [u8],
     rows_max: usize,
@@ -111,7 +111,7 @@ pub(crate) fn read(section: &LoadedSection) -> (Vec<Described>, u64) {
 
 impl<'a> Section<'a> {
     fn parse(data: &'a [u8], address: u64) -> Option<Section<'a>> {
-        let (header, behind) = Header::ref_from_prefix(data).ok()?;
+        let (header, behind) = SframeHeader::ref_from_prefix(data).ok()?;
         let is_known = header.magic.get() == MAGIC
             && header.version == VERSION
             && header.flags & !(SORTED | FRAME_POINTER | START_FROM_FIELD) == 0
@@ -123,7 +123,7 @@ impl<'a> Section<'a> {
         }
         let behind = behind.get(usize::from(header.more_header_bytes)..)?;
         let functions = part(behind, header.functions_at, {
-            (header.functions.get() as usize).checked_mul(size_of::<Function>())?
+            (header.functions.get() as usize).checked_mul(size_of::<FunctionEntry>())?
         })?;
         let rows = part(behind, header.rows_at, header.rows_bytes.get() as usize)?;
         let rows_max = header.rows.get() as usize;
@@ -135,16 +135,16 @@ impl<'a> Section<'a> {
         Some(Section {
             functions_address: address.checked_add(before)?,
             starts_from: (header.flags & START_FROM_FIELD == 0).then_some(address),
-            functions: <[Function]>::ref_from_bytes(functions).ok()?,
+            functions: <[FunctionEntry]>::ref_from_bytes(functions).ok()?,
             rows,
             rows_max,
         })
     }
 
     /// The addresses of each function, by rising address.
-    fn sorted(&self) -> Vec<(Option<u64>, &'a Function)> {
-        let start = |(index, function): (usize, &'a Function)| {
-            let entry = (index * size_of::<Function>()) as u64;
+    fn sorted(&self) -> Vec<(Option<u64>, &'a FunctionEntry)> {
+        let start = |(index, function): (usize, &'a FunctionEntry)| {
+            let entry = (index * size_of::<FunctionEntry>()) as u64;
             let from = match self.starts_from {
                 Some(section) => section,
                 None => self.functions_address.checked_add(entry)?,
@@ -191,7 +191,7 @@ fn part(data: &[u8], at: U32, bytes: usize) -> Option<&[u8]> {
     data.get(at.get() as usize..)?.get(..bytes)
 }
 
-impl Function {
+impl FunctionEntry {
     /// Whether the rows are those of a piece of code that is there again and again
     /// (SFRAME_FDE_TYPE_PCMASK).
     fn repeats(&self) -> bool {
@@ -199,7 +199,7 @@ impl Function {
     }
 
     /// Its rows, each behind the one before; none when one of them is wrong.
-    fn rows(&self, rows: &[u8]) -> Option<Vec<Row>> {
+    fn rows(&self, rows: &[u8]) -> Option<Vec<SframeRow>> {
         // "The SFrame FDE Info Word": no pointer authentication on AMD64.
         if self.info & !0x1f != 0 {
             return None;
@@ -215,9 +215,9 @@ impl Function {
             false => self.bytes.get(),
         };
         let mut at = rows.get(self.rows_at.get() as usize..)?;
-        let mut read: Vec<Row> = Vec::new();
+        let mut read: Vec<SframeRow> = Vec::new();
         for _ in 0..self.rows.get() {
-            let row = Row::take(&mut at, start_bytes)?;
+            let row = SframeRow::take(&mut at, start_bytes)?;
             let is_behind = read.last().is_none_or(|before| before.from < row.from);
             if !is_behind || row.from >= limit.into() {
                 return None;
@@ -231,7 +231,7 @@ impl Function {
     fn describe(
         &self,
         start: u64,
-        rows: &[Row],
+        rows: &[SframeRow],
         repeated_left: &mut usize,
         described: &mut Vec<Described>,
     ) -> Option<()> {
@@ -250,7 +250,7 @@ impl Function {
             return None;
         }
         if let Some(rule) = linkage(rows, every) {
-            each(&[Row { from: 0, rule }], start, bytes, described);
+            each(&[SframeRow { from: 0, rule }], start, bytes, described);
             return Some(());
         }
         let count = usize::try_from(bytes.div_ceil(every)).ok()?;
@@ -263,7 +263,7 @@ impl Function {
 }
 
 /// Adds the rows of `bytes` bytes of code; each holds up to the next.
-fn each(rows: &[Row], start: u64, bytes: u64, described: &mut Vec<Described>) {
+fn each(rows: &[SframeRow], start: u64, bytes: u64, described: &mut Vec<Described>) {
     let ends = rows.iter().skip(1).map(|row| row.from).chain([bytes]);
     for (row, end) in rows.iter().zip(ends) {
         let (from, to) = (row.from, end.min(bytes));
@@ -279,7 +279,7 @@ fn each(rows: &[Row], start: u64, bytes: u64, described: &mut Vec<Described>) {
 
 /// The rule of a linkage table's entries, of which the first row is as it must be: one
 /// word more is on the stack from some place in them on.
-fn linkage(rows: &[Row], every: u64) -> Option<Rule> {
+fn linkage(rows: &[SframeRow], every: u64) -> Option<Rule> {
     let [first, second] = rows else {
         return None;
     };
@@ -294,9 +294,9 @@ fn linkage(rows: &[Row], every: u64) -> Option<Rule> {
     })
 }
 
-impl Row {
+impl SframeRow {
     /// Takes a row off the front ("SFrame Frame Row Entries").
-    fn take(at: &mut &[u8], start_bytes: usize) -> Option<Row> {
+    fn take(at: &mut &[u8], start_bytes: usize) -> Option<SframeRow> {
         let from = unsigned(at.split_off(..start_bytes)?);
         let info = *at.split_off_first()?;
         let offset_bytes = match info >> 5 & 3 {
@@ -328,7 +328,7 @@ impl Row {
             },
             _ => return None,
         };
-        Some(Row { from, rule })
+        Some(SframeRow { from, rule })
     }
 }
 

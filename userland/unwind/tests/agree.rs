@@ -9,7 +9,7 @@ use gimli::{
 };
 use nsprobe_common::unwind::{At, Base, Memory, Registers, Rule, Stop};
 use nsprobe_symbolize::{Address, Binary};
-use nsprobe_unwind::{Error, UnwindTable};
+use nsprobe_unwind::{UnwindError, UnwindTable};
 use object::{Object, ObjectSection};
 use std::fs::{self, File};
 use std::io::Read;
@@ -198,7 +198,7 @@ fn compare(path: &Path) -> Option<(u64, u64)> {
     let reference = Reference::of(&bytes);
     let table = match UnwindTable::of(&binary) {
         Ok(table) => table,
-        Err(Error::Nothing) if reference.is_empty() => return None,
+        Err(UnwindError::Nothing) if reference.is_empty() => return None,
         Err(why) => panic!("{}: {why}", path.display()),
     };
     nsprobe_common::unwind::Table::check(table.first, &table.blocks, &table.rows, &table.rules)

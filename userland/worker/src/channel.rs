@@ -24,7 +24,7 @@ const HEAD_BYTES: usize = 4;
 
 /// Why no message came, or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
+pub(crate) enum NoMessage {
     /// The other side is gone.
     Closed,
     /// The deadline has passed.
@@ -50,8 +50,8 @@ impl<S: AsFd> Channel<S> {
         message: &[u8],
         files: &[BorrowedFd<'_>],
         until: Option<Instant>,
-    ) -> Result<(), Failed> {
-        let length = u32::try_from(message.len()).map_err(|_| Failed::TooLong)?;
+    ) -> Result<(), NoMessage> {
+        let length = u32::try_from(message.len()).map_err(|_| NoMessage::TooLong)?;
         self.send_piece(&length.to_le_bytes(), files, until)?;
         self.send_piece(message, &[], until)
     }
@@ -61,12 +61,12 @@ impl<S: AsFd> Channel<S> {
         mut bytes: &[u8],
         mut files: &[BorrowedFd<'_>],
         until: Option<Instant>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), NoMessage> {
         while !bytes.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-                return Err(Failed::TooLong);
+                return Err(NoMessage::TooLong);
             }
             let flags = match until {
                 Some(_) => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
@@ -79,7 +79,7 @@ impl<S: AsFd> Channel<S> {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT, until)?,
-                Err(_) => return Err(Failed::Closed),
+                Err(_) => return Err(NoMessage::Closed),
             }
         }
         Ok(())
@@ -90,13 +90,13 @@ impl<S: AsFd> Channel<S> {
         &self,
         limit: usize,
         until: Option<Instant>,
-    ) -> Result<(Vec<u8>, Vec<OwnedFd>), Failed> {
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), NoMessage> {
         let mut files = Vec::new();
         let mut head = [0; HEAD_BYTES];
         self.fill(&mut head, &mut files, until)?;
         let length = u32::from_le_bytes(head) as usize;
         if length > limit {
-            return Err(Failed::TooLong);
+            return Err(NoMessage::TooLong);
         }
         let mut message = Vec::new();
         while message.len() < length {
@@ -113,7 +113,7 @@ impl<S: AsFd> Channel<S> {
         mut bytes: &mut [u8],
         files: &mut Vec<OwnedFd>,
         until: Option<Instant>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), NoMessage> {
         while !bytes.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -123,7 +123,7 @@ impl<S: AsFd> Channel<S> {
             };
             let into = &mut [IoSliceMut::new(bytes)];
             match recvmsg(&self.socket, into, &mut control, flags) {
-                Ok(got) if got.bytes == 0 => return Err(Failed::Closed),
+                Ok(got) if got.bytes == 0 => return Err(NoMessage::Closed),
                 Ok(got) => {
                     bytes = bytes.split_at_mut(got.bytes.min(bytes.len())).1;
                     for message in control.drain() {
@@ -134,23 +134,23 @@ impl<S: AsFd> Channel<S> {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN, until)?,
-                Err(_) => return Err(Failed::Closed),
+                Err(_) => return Err(NoMessage::Closed),
             }
         }
         Ok(())
     }
 
     /// Waits until there is something to do, or the deadline has passed.
-    fn wait(&self, what: PollFlags, until: Option<Instant>) -> Result<(), Failed> {
+    fn wait(&self, what: PollFlags, until: Option<Instant>) -> Result<(), NoMessage> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(Failed::Late);
+            return Err(NoMessage::Late);
         }
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut polled = [PollFd::new(&self.socket, what)];
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(_) => Err(Failed::Closed),
+            Err(_) => Err(NoMessage::Closed),
         }
     }
 }

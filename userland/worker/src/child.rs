@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The child's side: from the first instruction to the last answer.
 
-use crate::channel::{Channel, Failed};
+use crate::channel::{Channel, NoMessage};
 use crate::parser::Parser;
 use crate::process::Sandbox;
 use crate::protocol::{decode, encode, reason, Failure, Reply, Request, REQUEST_BYTES_MAX};
@@ -84,7 +84,7 @@ fn answer_all(channel: &Channel<impl AsFd>, mut parser: impl Parse) {
     loop {
         let (message, files) = match channel.receive(REQUEST_BYTES_MAX, None) {
             Ok(received) => received,
-            Err(Failed::Closed | Failed::Late | Failed::TooLong) => return,
+            Err(NoMessage::Closed | NoMessage::Late | NoMessage::TooLong) => return,
         };
         let Some(request) = decode::<Request>(&message) else {
             return;

@@ -4,11 +4,11 @@
 //! Paths and places of the files that were found stay here; the child is sent the open
 //! files, and says from the how-many-th of them its names are.
 
-use crate::protocol::{Holder, Reply, Request, Role};
+use crate::protocol::{DebugRole, Holder, Reply, Request};
 use crate::quarantine::FileKey;
 use crate::sandboxed_binary::SandboxedBinary;
 use crate::worker::DebugFile;
-use crate::Result;
+use crate::WorkerError;
 use nsprobe_symbolize::{
     debug_file_names, NamesFrom, OpenFile, OpenFiles, SplitUnit, Supplementary,
 };
@@ -44,7 +44,7 @@ impl SandboxedBinary {
 
     /// Fails, with the reason, unless `file` holds the debug information of this program. If the
     /// child dies, `file` is blamed.
-    pub fn check_debug_file(&self, file: &SandboxedBinary) -> std::result::Result<(), String> {
+    pub fn check_debug_file(&self, file: &SandboxedBinary) -> Result<(), String> {
         let request = Request::Check {
             program: self.subject().number,
             object: file.subject().number,
@@ -61,7 +61,7 @@ impl SandboxedBinary {
     }
 
     /// The units of the file's DWARF that are elsewhere. The error says why they cannot be listed.
-    pub fn split_units(&self) -> std::result::Result<Vec<SplitUnit>, String> {
+    pub fn split_units(&self) -> Result<Vec<SplitUnit>, String> {
         let request = Request::SplitUnits {
             object: self.subject().number,
         };
@@ -80,9 +80,9 @@ impl SandboxedBinary {
 
     /// Names come from these files, too, and no longer from any that were attached before.
     /// They are kept open until the program is dropped.
-    pub fn attach(&self, files: OpenFiles) -> Result<()> {
+    pub fn attach(&self, files: OpenFiles) -> Result<(), WorkerError> {
         let files = in_order(files).take(FILES_OF_ONE_MAX);
-        let debug: Result<Vec<DebugFile>> = files
+        let debug: Result<Vec<DebugFile>, WorkerError> = files
             .map(|(role, open)| {
                 let key = FileKey::of(&open.file)?;
                 Ok(DebugFile { role, open, key })
@@ -115,16 +115,18 @@ impl SandboxedBinary {
 }
 
 /// The files, each with what it is.
-fn in_order(files: OpenFiles) -> impl Iterator<Item = (Role, OpenFile)> {
-    let separate = files.separate.map(|file| (Role::Separate, file));
-    let shared = files.supplementary.map(|file| (Role::Supplementary, file));
+fn in_order(files: OpenFiles) -> impl Iterator<Item = (DebugRole, OpenFile)> {
+    let separate = files.separate.map(|file| (DebugRole::Separate, file));
+    let shared = files
+        .supplementary
+        .map(|file| (DebugRole::Supplementary, file));
     let packages = files.packages.into_iter();
     let split = files.split.into_iter();
     separate
         .into_iter()
         .chain(shared)
-        .chain(packages.map(|file| (Role::Package, file)))
-        .chain(split.map(|(id, file)| (Role::Split(id), file)))
+        .chain(packages.map(|file| (DebugRole::Package, file)))
+        .chain(split.map(|(id, file)| (DebugRole::Split(id), file)))
 }
 
 fn path(bytes: Vec<u8>) -> PathBuf {

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Why a file cannot be asked.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum WorkerError {
     /// The parser refuses the file: it says why.
     #[error("{0}")]
     Refused(String),
@@ -73,6 +73,6 @@ impl fmt::Display for Death {
 }
 
 /// An error of the system as one of ours.
-pub(crate) fn unreadable(error: impl Into<io::Error>) -> Error {
-    Error::Unreadable(error.into().to_string())
+pub(crate) fn unreadable(error: impl Into<io::Error>) -> WorkerError {
+    WorkerError::Unreadable(error.into().to_string())
 }

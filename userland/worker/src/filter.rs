@@ -12,7 +12,7 @@ const SOCKET: i32 = 0;
 /// The descriptor of `/dev/null` that last words are written to.
 const LAST_WORDS: i32 = 2;
 
-type Failed = seccompiler::BackendError;
+type FilterError = seccompiler::BackendError;
 
 /// Calls that are harmless with any arguments.
 const ANY: [i64; 18] = [
@@ -43,17 +43,17 @@ fn argument(
     bytes: SeccompCmpArgLen,
     compare: SeccompCmpOp,
     value: u64,
-) -> Result<SeccompCondition, Failed> {
+) -> Result<SeccompCondition, FilterError> {
     SeccompCondition::new(index, bytes, compare, value)
 }
 
 /// A rule: all conditions at once.
-fn rule(conditions: Vec<SeccompCondition>) -> Result<Vec<SeccompRule>, Failed> {
+fn rule(conditions: Vec<SeccompCondition>) -> Result<Vec<SeccompRule>, FilterError> {
     Ok(vec![SeccompRule::new(conditions)?])
 }
 
 /// Calls that are harmless with some arguments alone, of the process `pid`.
-fn with_arguments(pid: u32) -> Result<[(i64, Vec<SeccompRule>); 8], Failed> {
+fn with_arguments(pid: u32) -> Result<[(i64, Vec<SeccompRule>); 8], FilterError> {
     use SeccompCmpArgLen::{Dword, Qword};
     use SeccompCmpOp::{Eq, Gt, MaskedEq};
     let socket = || argument(0, Dword, Eq, SOCKET as u64);
@@ -87,7 +87,7 @@ fn with_arguments(pid: u32) -> Result<[(i64, Vec<SeccompRule>); 8], Failed> {
 }
 
 /// The filter for the process `pid`.
-pub(crate) fn program(pid: u32) -> Result<BpfProgram, Failed> {
+pub(crate) fn program(pid: u32) -> Result<BpfProgram, FilterError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ANY.map(|call| (call, Vec::new())).into();
     rules.extend(with_arguments(pid)?);
     SeccompFilter::new(

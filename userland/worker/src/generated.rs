@@ -6,10 +6,10 @@
 //! child that dies is not replaced: what it knew would have to be read again, and would kill
 //! the next one.
 
-use crate::error::{Death, Error};
+use crate::error::{Death, WorkerError};
 use crate::process::Process;
 use crate::protocol::{Failure, GeneratedFile, GeneratedName, Reply, Request};
-use crate::{Result, Worker};
+use crate::Worker;
 use std::fs::File;
 use std::os::fd::AsFd;
 
@@ -33,10 +33,10 @@ pub struct ReadUpTo {
 
 impl Generated {
     /// Starts one like those of `worker`, whose deaths count together.
-    pub fn start(worker: &Worker) -> Result<Generated> {
+    pub fn start(worker: &Worker) -> Result<Generated, WorkerError> {
         let mut inner = worker.inner();
         inner.check_deaths()?;
-        let process = Process::start(inner.options()).map_err(Error::NoSandbox)?;
+        let process = Process::start(inner.options()).map_err(WorkerError::NoSandbox)?;
         drop(inner);
         Ok(Generated {
             worker: worker.clone(),
@@ -52,7 +52,7 @@ impl Generated {
         file: &File,
         from: u64,
         to: u64,
-    ) -> Result<ReadUpTo> {
+    ) -> Result<ReadUpTo, WorkerError> {
         let request = Request::ReadGenerated { kind, from, to };
         match self.ask(&request, Some(file))? {
             Reply::ReadGenerated {
@@ -69,7 +69,7 @@ impl Generated {
     }
 
     /// What was at an address at a time (CLOCK_MONOTONIC, in nanoseconds).
-    pub fn at(&mut self, address: u64, time_ns: u64) -> Result<GeneratedName> {
+    pub fn at(&mut self, address: u64, time_ns: u64) -> Result<GeneratedName, WorkerError> {
         match self.ask(&Request::Generated { address, time_ns }, None)? {
             Reply::Generated(name) if name.holds_at(time_ns) => Ok(name),
             _ => Err(self.distrust()),
@@ -86,7 +86,7 @@ impl Generated {
         self.process.pid()
     }
 
-    fn ask(&mut self, request: &Request, file: Option<&File>) -> Result<Reply> {
+    fn ask(&mut self, request: &Request, file: Option<&File>) -> Result<Reply, WorkerError> {
         let files: Vec<_> = file.map(AsFd::as_fd).into_iter().collect();
         let mut inner = self.worker.inner();
         let limit = inner.patience(inner.options().limits.query);
@@ -96,11 +96,11 @@ impl Generated {
             Err(death) => death,
         };
         inner.note_death(death);
-        Err(Error::Fatal(death))
+        Err(WorkerError::Fatal(death))
     }
 
-    fn distrust(&mut self) -> Error {
+    fn distrust(&mut self) -> WorkerError {
         self.worker.inner().note_death(Death::Nonsense);
-        Error::Fatal(Death::Nonsense)
+        WorkerError::Fatal(Death::Nonsense)
     }
 }

@@ -33,17 +33,14 @@ mod sandboxed_binary;
 mod worker;
 
 pub use child::{is_asked_for, serve, serve_with, Parse};
-pub use error::{Death, Error};
+pub use error::{Death, WorkerError};
 pub use generated::{Generated, ReadUpTo};
 pub use parser::Parser;
-pub use process::{Limits, Options, Sandbox};
+pub use process::{ChildLimits, Options, Sandbox};
 pub use protocol::{
-    Attached, Facts, Failure, Form, GeneratedFile, GeneratedName, Holder, Query, Reply, Reported,
-    Request, Role, Shared, Told, Unit,
+    Attached, DebugRole, ElsewhereUnit, Facts, Failure, Form, GeneratedFile, GeneratedName, Holder,
+    Query, Reply, Reported, Request, SharedDebugFile, SourceFrames,
 };
 pub use sandbox::enter;
 pub use sandboxed_binary::{Answer, SandboxedBinary};
 pub use worker::Worker;
-
-/// The result of everything here that can fail.
-pub type Result<T> = std::result::Result<T, Error>;

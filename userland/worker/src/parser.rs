@@ -5,8 +5,8 @@ mod generated;
 mod probes;
 
 use crate::protocol::{
-    reason, Attached, Facts, Failure, Form, Holder, Query, Reply, Reported, Request, Role, Shared,
-    Told, Unit, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
+    reason, Attached, DebugRole, ElsewhereUnit, Facts, Failure, Form, Holder, Query, Reply,
+    Reported, Request, SharedDebugFile, SourceFrames, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
 };
 use nsprobe_symbolize::{
     Binary, DebugSet, FoundIn, NamesFrom, OpenFile, OpenFiles, Resolution, SplitUnit, Supplementary,
@@ -28,7 +28,7 @@ const RESOLVE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Parser {
     open: HashMap<u32, Held>,
-    generated: generated::Code,
+    generated: generated::ProcessCode,
 }
 
 /// A file, and those with its debug information.
@@ -208,8 +208,8 @@ impl Held {
         }
     }
 
-    fn told(&self, resolution: Resolution) -> Told {
-        Told {
+    fn told(&self, resolution: Resolution) -> SourceFrames {
+        SourceFrames {
             frames: resolution.frames,
             source: resolution.source,
             holder: self.holder(&resolution.from),
@@ -242,12 +242,12 @@ impl Held {
     }
 }
 
-fn put(open: &mut OpenFiles, role: Role, file: OpenFile) {
+fn put(open: &mut OpenFiles, role: DebugRole, file: OpenFile) {
     match role {
-        Role::Separate => open.separate = Some(file),
-        Role::Supplementary => open.supplementary = Some(file),
-        Role::Package => open.packages.push(file),
-        Role::Split(id) => open.split.push((id, file)),
+        DebugRole::Separate => open.separate = Some(file),
+        DebugRole::Supplementary => open.supplementary = Some(file),
+        DebugRole::Package => open.packages.push(file),
+        DebugRole::Split(id) => open.split.push((id, file)),
     }
 }
 
@@ -264,22 +264,22 @@ fn facts(binary: &Binary) -> Facts {
     }
 }
 
-fn shared(link: Supplementary) -> Shared {
-    Shared {
+fn shared(link: Supplementary) -> SharedDebugFile {
+    SharedDebugFile {
         path: link.path.into_os_string().into_vec(),
         build_id: link.build_id,
     }
 }
 
 /// Units as they come, as many as there is room for.
-fn told_units(units: Vec<SplitUnit>) -> Vec<Unit> {
-    let told = units.into_iter().map(|unit| Unit {
+fn told_units(units: Vec<SplitUnit>) -> Vec<ElsewhereUnit> {
+    let told = units.into_iter().map(|unit| ElsewhereUnit {
         id: unit.id,
         name: unit.name.into_os_string().into_vec(),
         folder: unit.folder.into_os_string().into_vec(),
     });
     let mut bytes = 0;
-    let fits = |unit: &Unit| {
+    let fits = |unit: &ElsewhereUnit| {
         bytes += unit.bytes();
         bytes <= UNITS_BYTES_MAX
     };
@@ -294,7 +294,7 @@ fn refused(why: impl ToString) -> Failure {
     Failure::Refused(reason(&why))
 }
 
-fn table(compiled: Result<UnwindTable, nsprobe_unwind::Error>) -> Result<Reply, Failure> {
+fn table(compiled: Result<UnwindTable, nsprobe_unwind::UnwindError>) -> Result<Reply, Failure> {
     let table = compiled.map_err(refused)?;
     Ok(Reply::Table(table.to_bytes(Digest::default())))
 }

@@ -4,17 +4,17 @@
 
 use crate::protocol::{Reply, Request};
 use crate::sandboxed_binary::SandboxedBinary;
-use crate::Result;
+use crate::WorkerError;
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 
 /// What a file has, or why that is not what was asked for.
-type Found<T> = Result<std::result::Result<T, Refused>>;
+type FileAnswer<T> = Result<Result<T, Refused>, WorkerError>;
 
 impl SandboxedBinary {
     /// The probes that a query means in this file and the debug files that are attached to
     /// it. `notes` is what there is to say where debug information is missed; without it
     /// debug files were not looked for, and the answer may be that they are needed.
-    pub fn probes(&self, probe_query: &ProbeQuery, notes: Option<&[String]>) -> Found<Probes> {
+    pub fn probes(&self, probe_query: &ProbeQuery, notes: Option<&[String]>) -> FileAnswer<Probes> {
         let request = Request::Probes {
             object: self.subject().number,
             probe_query: Box::new(probe_query.clone()),
@@ -37,7 +37,7 @@ impl SandboxedBinary {
         shown: &str,
         pattern: Option<&str>,
         from: u64,
-    ) -> Found<Listing> {
+    ) -> FileAnswer<Listing> {
         let request = Request::List {
             object: self.subject().number,
             searched,
@@ -55,7 +55,7 @@ impl SandboxedBinary {
 
     /// The function that holds an address by the file's own count, and the distance from
     /// its beginning.
-    pub fn function_at(&self, address: u64) -> Result<Option<String>> {
+    pub fn function_at(&self, address: u64) -> Result<Option<String>, WorkerError> {
         let request = Request::FunctionAt {
             object: self.subject().number,
             address,

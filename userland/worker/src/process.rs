@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parent's side of one child: it is started, asked, and buried.
 
-use crate::channel::{Channel, Failed};
+use crate::channel::{Channel, NoMessage};
 use crate::child::{ARGUMENT, UNCONFINED};
 use crate::error::Death;
 use crate::protocol::{
@@ -50,7 +50,7 @@ pub enum Sandbox {
 
 /// How long a child may take for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ChildLimits {
     /// To read a file for the first time, or all of its frames' descriptions.
     pub load: Duration,
     /// For a query about a file that was read; a batch may take as long as `load`.
@@ -63,15 +63,15 @@ pub struct Limits {
 /// earlier.
 const SECONDS_AT_MOST: &str = "NSPROBE_PARSER_SECONDS";
 
-impl Limits {
+impl ChildLimits {
     /// These, as far as the environment does not shorten them for a test.
-    pub(crate) fn shortened(self) -> Limits {
+    pub(crate) fn shortened(self) -> ChildLimits {
         let seconds = std::env::var(SECONDS_AT_MOST).ok();
         let Some(seconds) = seconds.and_then(|text| text.parse().ok()) else {
             return self;
         };
         let most = Duration::from_secs(seconds);
-        Limits {
+        ChildLimits {
             load: self.load.min(most),
             query: self.query.min(most),
             probes: self.probes.min(most),
@@ -79,10 +79,10 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ChildLimits {
     /// A program with 1 GB of debug information is read in some seconds.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> ChildLimits {
+        ChildLimits {
             load: Duration::from_secs(30),
             query: Duration::from_secs(5),
             // A spec may stand for 65,536 functions, each with variables.
@@ -99,7 +99,7 @@ pub struct Options {
     /// How it is kept in.
     pub sandbox: Sandbox,
     /// How long it may take.
-    pub limits: Limits,
+    pub limits: ChildLimits,
     /// Memory for the files that it has open, in bytes: beyond, those that were of no use for
     /// longest are closed, and read again when they are asked about. One file may take more.
     pub memory_bytes: u64,
@@ -111,7 +111,7 @@ impl Default for Options {
         Options {
             program: PathBuf::from("/proc/self/exe"),
             sandbox: Sandbox::Whole,
-            limits: Limits::default(),
+            limits: ChildLimits::default(),
             memory_bytes: MEMORY_BYTES,
         }
     }
@@ -179,7 +179,7 @@ impl Process {
             .channel
             .send(&message, files, Some(Instant::now() + limit));
         // One that dies while it is sent something may have answered before.
-        if let Err(failed @ (Failed::Late | Failed::TooLong)) = sent {
+        if let Err(failed @ (NoMessage::Late | NoMessage::TooLong)) = sent {
             return Err(self.bury(failed, limit));
         }
         self.receive(most, limit)
@@ -194,16 +194,16 @@ impl Process {
         };
         match decode::<Reply>(&message).filter(Reply::is_sound) {
             Some(reply) => Ok(reply),
-            None => Err(self.bury(Failed::TooLong, limit)),
+            None => Err(self.bury(NoMessage::TooLong, limit)),
         }
     }
 
     /// Ends the child; why it is of no use any more.
-    fn bury(&mut self, failed: Failed, limit: Duration) -> Death {
+    fn bury(&mut self, failed: NoMessage, limit: Duration) -> Death {
         let death = match failed {
-            Failed::Late => Death::Hung(limit),
-            Failed::TooLong => Death::Nonsense,
-            Failed::Closed => self.wait(LAST).map_or(Death::Nonsense, Death::of),
+            NoMessage::Late => Death::Hung(limit),
+            NoMessage::TooLong => Death::Nonsense,
+            NoMessage::Closed => self.wait(LAST).map_or(Death::Nonsense, Death::of),
         };
         self.kill();
         death

@@ -5,7 +5,7 @@
 mod debug;
 mod generated;
 
-pub use debug::{Attached, Form, Holder, Role, Shared, Told, Unit};
+pub use debug::{Attached, DebugRole, ElsewhereUnit, Form, Holder, SharedDebugFile, SourceFrames};
 pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
 pub use generated::{GeneratedFile, GeneratedName};
 
@@ -158,7 +158,7 @@ pub struct Query {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Reported {
     /// Its source frames, or why there are none.
-    pub found: Result<Told, Unresolved>,
+    pub found: Result<SourceFrames, Unresolved>,
     /// Whether a call may end there; none when it is not in code.
     pub is_after_call: Option<bool>,
     /// Where the function begins that it is in, if that has no name and a frame.
@@ -179,7 +179,7 @@ pub struct Facts {
     /// The name that its debug link says.
     pub debug_link: Option<Vec<u8>>,
     /// What it shares with other debug files.
-    pub supplementary: Option<Shared>,
+    pub supplementary: Option<SharedDebugFile>,
     /// The parts that are loaded into memory.
     pub segments: Vec<Segment>,
 }
@@ -209,7 +209,7 @@ pub enum Reply {
     /// To `Check`: why it does not.
     Checked(Result<(), String>),
     /// To `SplitUnits`; or why they cannot be listed.
-    SplitUnits(Result<Vec<Unit>, String>),
+    SplitUnits(Result<Vec<ElsewhereUnit>, String>),
     /// To `Resolve`.
     Answers {
         /// In the same order: of the first, at least, and of all unless that took long.
@@ -259,7 +259,7 @@ impl Reply {
                     && failures.iter().all(|why| is_short(why))
             }
             Reply::SplitUnits(Ok(units)) => {
-                units.len() <= UNITS_MAX && units.iter().all(Unit::is_sound)
+                units.len() <= UNITS_MAX && units.iter().all(ElsewhereUnit::is_sound)
             }
             Reply::Failed(Failure::Refused(why) | Failure::NoSandbox(why))
             | Reply::Checked(Err(why))
@@ -284,7 +284,10 @@ impl Facts {
         self.segments.len() <= SEGMENTS_MAX
             && id.is_none_or(|id| (1..=BUILD_ID_BYTES_MAX).contains(&id.len()))
             && self.debug_link.as_deref().is_none_or(debug::is_link)
-            && self.supplementary.as_ref().is_none_or(Shared::is_sound)
+            && self
+                .supplementary
+                .as_ref()
+                .is_none_or(SharedDebugFile::is_sound)
     }
 }
 

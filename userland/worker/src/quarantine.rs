@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that a parser came to an end on, and how many did lately.
 
-use crate::error::{unreadable, Death, Error};
-use crate::Result;
+use crate::error::{unreadable, Death, WorkerError};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ pub(crate) struct FileKey {
 }
 
 impl FileKey {
-    pub(crate) fn of(file: &File) -> Result<FileKey> {
+    pub(crate) fn of(file: &File) -> Result<FileKey, WorkerError> {
         let stat = rustix::fs::fstat(file).map_err(unreadable)?;
         Ok(FileKey {
             device: stat.st_dev,
@@ -49,9 +48,9 @@ pub(crate) struct Quarantine {
 
 impl Quarantine {
     /// Fails for a file that a parser came to an end on, or for several read together.
-    pub(crate) fn check(&self, files: &[FileKey]) -> Result<()> {
+    pub(crate) fn check(&self, files: &[FileKey]) -> Result<(), WorkerError> {
         match self.files.get(files) {
-            Some(death) => Err(Error::Fatal(*death)),
+            Some(death) => Err(WorkerError::Fatal(*death)),
             None => Ok(()),
         }
     }
@@ -83,7 +82,7 @@ impl Quarantine {
     }
 
     /// Fails when too many did lately to start another.
-    pub(crate) fn check_deaths(&mut self) -> Result<()> {
+    pub(crate) fn check_deaths(&mut self) -> Result<(), WorkerError> {
         let is_past = |(at, _): &(Instant, Death)| at.elapsed() > LATELY;
         while self.deaths.front().is_some_and(is_past) {
             self.deaths.pop_front();
@@ -93,7 +92,7 @@ impl Quarantine {
             false => 1,
         };
         match self.lately().map(weight).sum() {
-            count if count >= DEATHS_MAX => Err(Error::TooManyDeaths(count)),
+            count if count >= DEATHS_MAX => Err(WorkerError::TooManyDeaths(count)),
             _ => Ok(()),
         }
     }

@@ -8,10 +8,10 @@
 //! choice, under their right name; and who takes over the second one, by its input, spoils
 //! the rows of that very input.
 
-use crate::error::{Death, Error};
+use crate::error::{Death, WorkerError};
 use crate::process::Process;
 use crate::protocol::{Failure, Reply, Request};
-use crate::{Result, SandboxedBinary};
+use crate::SandboxedBinary;
 use nsprobe_unwind::{Cache, Digest, Input, UnwindTable};
 
 impl SandboxedBinary {
@@ -22,7 +22,7 @@ impl SandboxedBinary {
         &self,
         cache: Option<&Cache>,
         searched: bool,
-    ) -> Result<Option<(UnwindTable, bool)>> {
+    ) -> Result<Option<(UnwindTable, bool)>, WorkerError> {
         let request = Request::Rows {
             object: self.subject().number,
             to_keep: cache.is_some(),
@@ -43,11 +43,11 @@ impl SandboxedBinary {
     }
 
     /// Has a table compiled by a child that sees nothing else.
-    fn compile(&self, input: Input) -> Result<UnwindTable> {
+    fn compile(&self, input: Input) -> Result<UnwindTable, WorkerError> {
         let mut inner = self.worker().inner();
         let options = inner.options().clone();
         inner.check_deaths()?;
-        let mut process = Process::start(&options).map_err(Error::NoSandbox)?;
+        let mut process = Process::start(&options).map_err(WorkerError::NoSandbox)?;
         let limit = inner.patience(options.limits.load);
         let asked = process.ask(&Request::Compile { input }, &[], limit);
         let death = match asked {
@@ -55,7 +55,7 @@ impl SandboxedBinary {
                 Some(table) => return Ok(table),
                 None => Death::Nonsense,
             },
-            Ok(Reply::Failed(Failure::Refused(why))) => return Err(Error::Refused(why)),
+            Ok(Reply::Failed(Failure::Refused(why))) => return Err(WorkerError::Refused(why)),
             Ok(Reply::Failed(Failure::Panicked)) => Death::Panicked,
             Ok(_) => Death::Nonsense,
             Err(death) => death,

@@ -2,11 +2,10 @@
 //! A file that is queried through a child: the counterpart of `nsprobe_symbolize::Binary`, which
 //! parses in the caller's process.
 
-use crate::error::{unreadable, Death, Error};
-use crate::protocol::{Facts, Form, Query, Reply, Reported, Request, Told, QUERIES_MAX};
+use crate::error::{unreadable, Death, WorkerError};
+use crate::protocol::{Facts, Form, Query, Reply, Reported, Request, SourceFrames, QUERIES_MAX};
 use crate::quarantine::FileKey;
 use crate::worker::{Subject, Worker};
-use crate::Result;
 use nsprobe_symbolize::{FileOffset, Resolution, Segment, Unresolved};
 use std::cell::RefCell;
 use std::fs::File;
@@ -28,7 +27,7 @@ pub struct SandboxedBinary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Its source frames, or why there are none.
-    pub found: std::result::Result<Resolution, Unresolved>,
+    pub found: Result<Resolution, Unresolved>,
     /// Whether a call may end there; none when it is not in code.
     pub is_after_call: Option<bool>,
     /// Where the function begins that it is in, if that has no name and a frame.
@@ -37,12 +36,16 @@ pub struct Answer {
 
 impl SandboxedBinary {
     /// Has the headers and symbol tables of `file` read, which errors call `label`.
-    pub fn open(worker: &Worker, file: File, label: &Path) -> Result<SandboxedBinary> {
+    pub fn open(worker: &Worker, file: File, label: &Path) -> Result<SandboxedBinary, WorkerError> {
         SandboxedBinary::open_as(worker, file, label, Form::Program)
     }
 
     /// Has the headers alone read: it has no functions.
-    pub fn open_sections(worker: &Worker, file: File, label: &Path) -> Result<SandboxedBinary> {
+    pub fn open_sections(
+        worker: &Worker,
+        file: File,
+        label: &Path,
+    ) -> Result<SandboxedBinary, WorkerError> {
         SandboxedBinary::open_as(worker, file, label, Form::Sections)
     }
 
@@ -51,11 +54,16 @@ impl SandboxedBinary {
         worker: &Worker,
         file: File,
         label: &Path,
-    ) -> Result<SandboxedBinary> {
+    ) -> Result<SandboxedBinary, WorkerError> {
         SandboxedBinary::open_as(worker, file, label, Form::Supplementary)
     }
 
-    fn open_as(worker: &Worker, file: File, label: &Path, form: Form) -> Result<SandboxedBinary> {
+    fn open_as(
+        worker: &Worker,
+        file: File,
+        label: &Path,
+        form: Form,
+    ) -> Result<SandboxedBinary, WorkerError> {
         let subject = Subject {
             number: worker.inner().number(),
             key: FileKey::of(&file)?,
@@ -79,7 +87,7 @@ impl SandboxedBinary {
     }
 
     /// Another handle of the file.
-    pub fn try_clone_file(&self) -> Result<File> {
+    pub fn try_clone_file(&self) -> Result<File, WorkerError> {
         self.subject.file.try_clone().map_err(unreadable)
     }
 
@@ -109,13 +117,13 @@ impl SandboxedBinary {
     }
 
     /// What is at an offset.
-    pub fn resolve(&self, query: Query) -> Result<Answer> {
+    pub fn resolve(&self, query: Query) -> Result<Answer, WorkerError> {
         let mut answers = self.resolve_all(&[query])?;
-        answers.pop().ok_or(Error::Fatal(Death::Nonsense))
+        answers.pop().ok_or(WorkerError::Fatal(Death::Nonsense))
     }
 
     /// What is at some offsets, in the same order: many at once cost less.
-    pub fn resolve_all(&self, queries: &[Query]) -> Result<Vec<Answer>> {
+    pub fn resolve_all(&self, queries: &[Query]) -> Result<Vec<Answer>, WorkerError> {
         let mut answers = Vec::with_capacity(queries.len());
         for queries in queries.chunks(QUERIES_MAX) {
             let begun = Instant::now();
@@ -131,7 +139,7 @@ impl SandboxedBinary {
     }
 
     /// What is at the first of some offsets: as many as the child comes to.
-    fn resolve_some(&self, queries: &[Query]) -> Result<Vec<Answer>> {
+    fn resolve_some(&self, queries: &[Query]) -> Result<Vec<Answer>, WorkerError> {
         let request = Request::Resolve {
             object: self.subject.number,
             queries: queries.to_vec(),
@@ -152,7 +160,7 @@ impl SandboxedBinary {
     }
 
     /// Fails when a batch takes too long although each of its places is answered in time.
-    fn check_time(&self, begun: Instant) -> Result<()> {
+    fn check_time(&self, begun: Instant) -> Result<(), WorkerError> {
         let mut inner = self.worker.inner();
         let limit = inner.options().limits.load;
         match begun.elapsed() > limit {
@@ -173,7 +181,7 @@ impl SandboxedBinary {
         })
     }
 
-    fn resolution(&self, told: Told) -> Option<Resolution> {
+    fn resolution(&self, told: SourceFrames) -> Option<Resolution> {
         Some(Resolution {
             frames: told.frames,
             source: told.source,
@@ -190,7 +198,7 @@ impl SandboxedBinary {
         &self.subject
     }
 
-    pub(crate) fn ask(&self, request: &Request) -> Result<Reply> {
+    pub(crate) fn ask(&self, request: &Request) -> Result<Reply, WorkerError> {
         self.worker.inner().ask(&self.subject, request)
     }
 
@@ -200,7 +208,7 @@ impl SandboxedBinary {
     }
 
     /// Asks about the file no more: what was answered cannot be.
-    pub(crate) fn distrust(&self) -> Error {
+    pub(crate) fn distrust(&self) -> WorkerError {
         self.worker.inner().distrust(&self.subject)
     }
 }

@@ -6,11 +6,10 @@
 //! somebody, costs nobody's names. One that gives no answer in time is not asked again.
 
 use crate::channel::FILES_MAX;
-use crate::error::{Death, Error};
-use crate::process::{Limits, Options, Process};
-use crate::protocol::{Attached, Facts, Failure, Form, Reply, Request, Role};
+use crate::error::{Death, WorkerError};
+use crate::process::{ChildLimits, Options, Process};
+use crate::protocol::{Attached, DebugRole, Facts, Failure, Form, Reply, Request};
 use crate::quarantine::{FileKey, Quarantine};
-use crate::Result;
 use nsprobe_symbolize::OpenFile;
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -75,7 +74,7 @@ pub(crate) struct Subject {
 /// A debug file, as the parent has it.
 #[derive(Debug)]
 pub(crate) struct DebugFile {
-    pub(crate) role: Role,
+    pub(crate) role: DebugRole,
     pub(crate) open: OpenFile,
     pub(crate) key: FileKey,
 }
@@ -101,7 +100,7 @@ impl Subject {
 impl Worker {
     /// Starts a child, which ends with this thread. An error says why it cannot be, or
     /// cannot give up its privileges.
-    pub fn start(options: Options) -> Result<Worker> {
+    pub fn start(options: Options) -> Result<Worker, WorkerError> {
         let worker = Worker::new(options);
         worker.inner().revive()?;
         Ok(worker)
@@ -114,7 +113,7 @@ impl Worker {
 
     /// Another one, whose child is not this one's: what a file does to a parser shall not
     /// touch what is said of others. Files that a parser came to an end on are neither's.
-    pub fn another(&self, limits: Limits) -> Worker {
+    pub fn another(&self, limits: ChildLimits) -> Worker {
         let inner = self.inner();
         let options = Options {
             limits,
@@ -160,12 +159,16 @@ impl Inner {
     }
 
     /// Reads a file; what is known of it.
-    pub(crate) fn open(&mut self, subject: &Subject) -> Result<Facts> {
+    pub(crate) fn open(&mut self, subject: &Subject) -> Result<Facts, WorkerError> {
         self.survive(subject, Inner::open_once)
     }
 
     /// The answer to a question about a file, which is opened if need be.
-    pub(crate) fn ask(&mut self, subject: &Subject, request: &Request) -> Result<Reply> {
+    pub(crate) fn ask(
+        &mut self,
+        subject: &Subject,
+        request: &Request,
+    ) -> Result<Reply, WorkerError> {
         self.survive(subject, |inner, subject| {
             if let Err(why) = inner.reopen(subject)? {
                 return Ok(Err(why));
@@ -181,7 +184,7 @@ impl Inner {
         other: &Subject,
         subject: &Subject,
         request: &Request,
-    ) -> Result<Reply> {
+    ) -> Result<Reply, WorkerError> {
         self.quarantine.borrow().check(&other.keys())?;
         self.survive(subject, |inner, subject| {
             for needed in [other, subject] {
@@ -194,7 +197,7 @@ impl Inner {
     }
 
     /// Makes sure that the child has the file open.
-    fn reopen(&mut self, subject: &Subject) -> std::result::Result<Result<()>, Death> {
+    fn reopen(&mut self, subject: &Subject) -> Result<Result<(), WorkerError>, Death> {
         match self.open.get_mut(&subject.number) {
             Some(opened) => {
                 opened.asked = self.asked;
@@ -205,19 +208,19 @@ impl Inner {
     }
 
     /// Asks about a file no more: what a child answered about it cannot be.
-    pub(crate) fn distrust(&mut self, subject: &Subject) -> Error {
+    pub(crate) fn distrust(&mut self, subject: &Subject) -> WorkerError {
         self.bury(Death::Nonsense);
         self.quarantine(subject, Death::Nonsense)
     }
 
     /// Asks about a file no more.
-    pub(crate) fn quarantine(&mut self, subject: &Subject, death: Death) -> Error {
+    pub(crate) fn quarantine(&mut self, subject: &Subject, death: Death) -> WorkerError {
         self.quarantine.borrow_mut().add(subject.keys(), death);
-        Error::Fatal(death)
+        WorkerError::Fatal(death)
     }
 
     /// Fails when too many children died lately.
-    pub(crate) fn check_deaths(&mut self) -> Result<()> {
+    pub(crate) fn check_deaths(&mut self) -> Result<(), WorkerError> {
         self.quarantine.borrow_mut().check_deaths()
     }
 
@@ -248,8 +251,8 @@ impl Inner {
     fn survive<T>(
         &mut self,
         subject: &Subject,
-        mut attempt: impl FnMut(&mut Inner, &Subject) -> std::result::Result<Result<T>, Death>,
-    ) -> Result<T> {
+        mut attempt: impl FnMut(&mut Inner, &Subject) -> Result<Result<T, WorkerError>, Death>,
+    ) -> Result<T, WorkerError> {
         self.quarantine.borrow().check(&subject.keys())?;
         let mut is_second = false;
         loop {
@@ -299,10 +302,10 @@ impl Inner {
     }
 
     /// Makes sure that there is a child.
-    fn revive(&mut self) -> Result<()> {
+    fn revive(&mut self) -> Result<(), WorkerError> {
         if self.process.is_none() {
             self.quarantine.borrow_mut().check_deaths()?;
-            let process = Process::start(&self.options).map_err(Error::NoSandbox)?;
+            let process = Process::start(&self.options).map_err(WorkerError::NoSandbox)?;
             self.process = Some(process);
         }
         Ok(())
@@ -315,7 +318,7 @@ impl Inner {
         self.quarantine.borrow_mut().note_death(death);
     }
 
-    fn open_once(&mut self, subject: &Subject) -> std::result::Result<Result<Facts>, Death> {
+    fn open_once(&mut self, subject: &Subject) -> Result<Result<Facts, WorkerError>, Death> {
         let descriptors = subject.descriptors();
         self.make_room(descriptors)?;
         let request = Request::Open {
@@ -345,7 +348,7 @@ impl Inner {
     }
 
     /// Has files closed that were of no use for longest, until `descriptors` more fit.
-    fn make_room(&mut self, descriptors: usize) -> std::result::Result<(), Death> {
+    fn make_room(&mut self, descriptors: usize) -> Result<(), Death> {
         let held = |inner: &Inner| -> usize {
             let open = inner.open.values();
             open.map(|opened| opened.descriptors).sum()
@@ -363,7 +366,7 @@ impl Inner {
     }
 
     /// Sends the debug files of a program that was just opened, some at a time.
-    fn attach_once(&mut self, subject: &Subject) -> std::result::Result<Result<()>, Death> {
+    fn attach_once(&mut self, subject: &Subject) -> Result<Result<(), WorkerError>, Death> {
         let debug = subject.debug.borrow();
         for files in debug.chunks(FILES_MAX) {
             let told = files.iter().map(|file| Attached {
@@ -389,7 +392,7 @@ impl Inner {
         &mut self,
         subject: &Subject,
         request: &Request,
-    ) -> std::result::Result<Result<Reply>, Death> {
+    ) -> Result<Result<Reply, WorkerError>, Death> {
         let limits = self.options.limits;
         let limit = match self.open.get(&subject.number) {
             _ if is_about_probes(request) => limits.probes,
@@ -409,7 +412,7 @@ impl Inner {
         request: &Request,
         files: &[BorrowedFd<'_>],
         limit: Duration,
-    ) -> std::result::Result<Reply, Death> {
+    ) -> Result<Reply, Death> {
         self.asked += 1;
         // The caller has checked that there is one, or has nothing to send it.
         let Some(process) = &mut self.process else {
@@ -431,9 +434,9 @@ fn is_about_probes(request: &Request) -> bool {
 }
 
 /// Separates failures of the file from those of the child.
-fn answer_of(reply: Reply) -> std::result::Result<Result<Reply>, Death> {
+fn answer_of(reply: Reply) -> Result<Result<Reply, WorkerError>, Death> {
     match reply {
-        Reply::Failed(Failure::Refused(why)) => Ok(Err(Error::Refused(why))),
+        Reply::Failed(Failure::Refused(why)) => Ok(Err(WorkerError::Refused(why))),
         // After a panic the parser must not be used.
         Reply::Failed(Failure::Panicked) => Err(Death::Panicked),
         Reply::Failed(Failure::UnknownObject | Failure::NoSandbox(_)) | Reply::Ready => {

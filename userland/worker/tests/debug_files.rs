@@ -4,9 +4,9 @@
 
 use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{
-    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
+    Binary, DebugSet, FileOffset, FoundIn, FrameSource, Lookup, NamesFrom, OpenFile, OpenFiles,
 };
-use nsprobe_worker::{Error, Query, SandboxedBinary, Worker};
+use nsprobe_worker::{Query, SandboxedBinary, Worker, WorkerError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,7 +74,7 @@ fn agrees(object: &SandboxedBinary, program: &Path, files: OpenFiles) -> usize {
         let own = binary.resolve_with(&debug, query.offset, query.lookup);
         assert_eq!(answer.found, own, "{query:?}");
         let from = own.map(|resolution| (resolution.source, resolution.from));
-        let is_file = |from| matches!(from, (Source::Dwarf, NamesFrom::File(..)));
+        let is_file = |from| matches!(from, (FrameSource::Dwarf, NamesFrom::File(..)));
         from_files += usize::from(from.is_ok_and(is_file));
     }
     assert_eq!(object.failures(), debug.failures(&binary));
@@ -174,7 +174,7 @@ fn a_debug_file_that_no_parser_survives_costs_itself_alone() {
     fs::copy(&debug, &bad).unwrap();
     object.attach(separate(&bad)).unwrap();
     let error = object.resolve_all(&places(&object)).unwrap_err();
-    assert!(matches!(error, Error::Fatal(_)), "{error}");
+    assert!(matches!(error, WorkerError::Fatal(_)), "{error}");
     let pid = worker.pid();
     object.resolve_all(&places(&object)).unwrap_err();
     assert_eq!(worker.pid(), pid, "it was asked once more");

@@ -6,7 +6,7 @@ use crate::support::dwarf::{self, named, referring, unit, FIRST};
 use crate::support::elf::{compressed, section, zstd, TEXT};
 use crate::support::endless;
 use crate::support::trial::{assert_fatal, name, note, with, Outcome, Trial, MEMORY_BYTES_MAX};
-use nsprobe_symbolize::Source;
+use nsprobe_symbolize::FrameSource;
 
 /// The outcome for a unit of all the code with these entries.
 fn entries(trial: &Trial, entries: &[u8]) -> Outcome {
@@ -22,7 +22,7 @@ fn elf_05_sound_debug_information_is_read() {
     let found = answers[1].found.as_ref().unwrap();
     assert_eq!(
         (found.source, &*found.frames[0].function),
-        (Source::Dwarf, "by_dwarf")
+        (FrameSource::Dwarf, "by_dwarf")
     );
 }
 

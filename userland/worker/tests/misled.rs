@@ -3,7 +3,7 @@
 
 use crate::support::{file, options, Folder, CHILD};
 use nsprobe_symbolize::Lookup;
-use nsprobe_worker::{Error, Query, SandboxedBinary, Worker};
+use nsprobe_worker::{Query, SandboxedBinary, Worker, WorkerError};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn first_name(object: &SandboxedBinary) -> String {
 
 /// A parser that does as the name of the file says; what is said of the file. Before and
 /// behind it another file has its names.
-fn misled(how: &str) -> Error {
+fn misled(how: &str) -> WorkerError {
     let folder = Folder::new(how);
     let worker = Worker::start(options()).unwrap();
     let sound = SandboxedBinary::open(&worker, file(CHILD.as_ref()), CHILD.as_ref()).unwrap();

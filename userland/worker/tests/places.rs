@@ -4,7 +4,7 @@
 use crate::probes::{here, probe_query};
 use crate::support::{file, Folder};
 use nsprobe_probes::{ProbeQuery, Probes, Refused};
-use nsprobe_spec::decode::Shape;
+use nsprobe_spec::decode::WordShape;
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -183,7 +183,9 @@ fn values_without_debug_information_are_what_they_name_or_refused() {
     assert_eq!(notes, [""; 0]);
     let names: Vec<&str> = formats[0].iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["arg1", "arg2", "arg3"]);
-    assert!(formats[0].iter().all(|field| field.shape != Shape::Missing));
+    assert!(formats[0]
+        .iter()
+        .all(|field| field.shape != WordShape::Missing));
 }
 
 const BEYOND: &str = "\

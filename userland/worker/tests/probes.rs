@@ -6,10 +6,10 @@ use crate::support::dwarf::{self, named, referring, unit, FIRST};
 use crate::support::elf::{compressed, program, section, symbols, zstd, TEXT};
 use crate::support::trial::{with, PATIENCE};
 use crate::support::{file, options, Folder, CHILD};
-use nsprobe_probes::{DebugFiles, ProbeQuery, Probes, Refused, Sink};
+use nsprobe_probes::{DebugFiles, OwnedSink, ProbeQuery, Probes, Refused};
 use nsprobe_spec::Spec;
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, OpenFile, OpenFiles};
-use nsprobe_worker::{Error, Limits, SandboxedBinary, Worker};
+use nsprobe_worker::{ChildLimits, SandboxedBinary, Worker, WorkerError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn probe_query(text: &str) -> ProbeQuery {
         spec: Spec::parse(text).unwrap(),
         typed: text.to_owned(),
         path: "/app".to_owned(),
-        sink: Sink::Record,
+        sink: OwnedSink::Record,
         at_return: false,
         max_probes: 1000,
         inlined: false,
@@ -262,7 +262,7 @@ fn misled(how: &str) -> String {
     let path = folder.program("app", SOURCE, &["-g"]).unwrap();
     let object = open(&worker, &path);
     let error = object.probes(&typed("moved", how), Some(&[])).unwrap_err();
-    assert!(matches!(error, Error::Fatal(_)), "{error}");
+    assert!(matches!(error, WorkerError::Fatal(_)), "{error}");
     // What is known of the file is known to who reads others.
     let other = worker.another(options.limits);
     let again = SandboxedBinary::open(&other, file(&path), &path).unwrap_err();
@@ -307,7 +307,7 @@ fn each_file_has_a_child_of_its_own() {
     let worker = Worker::new(options());
     assert_eq!(worker.pid(), None);
     let path = folder.program("app", SOURCE, &[]).unwrap();
-    let workers = [1, 2].map(|_| worker.another(Limits::default()));
+    let workers = [1, 2].map(|_| worker.another(ChildLimits::default()));
     let objects = [0, 1].map(|at: usize| open(&workers[at], &path));
     let pids = [0, 1].map(|at: usize| workers[at].pid().unwrap());
     assert_ne!(pids[0], pids[1]);
@@ -322,7 +322,7 @@ fn each_file_has_a_child_of_its_own() {
 /// Asks about a hostile file whatever specs may ask; how often it was fatal.
 fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
     let mut options = options();
-    options.limits = Limits {
+    options.limits = ChildLimits {
         load: PATIENCE,
         query: PATIENCE,
         probes: PATIENCE,
@@ -354,10 +354,10 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
         });
         if let Err(error) = asked {
             assert!(
-                matches!(error, Error::Fatal(_) | Error::Refused(_)),
+                matches!(error, WorkerError::Fatal(_) | WorkerError::Refused(_)),
                 "{error}"
             );
-            fatal += usize::from(matches!(error, Error::Fatal(_)));
+            fatal += usize::from(matches!(error, WorkerError::Fatal(_)));
         }
     }
     fatal
@@ -428,7 +428,7 @@ fn calls_of_allocators_end_where_others_go_on() {
     let path = path.expect("there is a compiler");
     let found = |text: &str| {
         let query = ProbeQuery {
-            sink: Sink::Spans {
+            sink: OwnedSink::Spans {
                 sample: 0,
                 probed: vec!["take".to_owned()],
             },

@@ -2,7 +2,7 @@
 //! `nsprobe count`, `hist` and `stacks`.
 
 use super::help::{LIMITS, OUTPUT, SHOW};
-use super::plan::{Aggregate, AggregatePlan, Printing, Shown};
+use super::plan::{Aggregate, AggregatePlan, Printing, StackOutput};
 use super::probe::{ProbeArguments, RowsArguments};
 use super::value::{linear, output_file, rows, time_span};
 use super::{pointing, raw};
@@ -154,7 +154,7 @@ impl TableArguments {
         let is_folded = matches!(
             what,
             Aggregate::Stacks {
-                shown: Shown::Folded,
+                shown: StackOutput::Folded,
                 ..
             }
         );
@@ -214,8 +214,8 @@ impl StacksArguments {
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
             shown: match self.folded {
-                true => Shown::Folded,
-                false => Shown::Frames,
+                true => StackOutput::Folded,
+                false => StackOutput::Frames,
             },
         };
         let mut printing = self.common.printing();

@@ -3,7 +3,7 @@
 
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
-    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan,
+    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, SymbolizePlan,
 };
 use super::profile::frequency;
 use super::raw;
@@ -326,9 +326,9 @@ impl ReportArguments {
             by: self.by,
             top: rows(self.top, self.json || self.folded),
             shown: match (self.folded, self.stacks, self.functions || self.callers) {
-                (true, ..) => Some(Shown::Folded),
-                (_, true, _) => Some(Shown::Frames),
-                (.., true) => Some(Shown::Functions {
+                (true, ..) => Some(StackOutput::Folded),
+                (_, true, _) => Some(StackOutput::Frames),
+                (.., true) => Some(StackOutput::Functions {
                     callers: self.callers,
                 }),
                 _ => None,

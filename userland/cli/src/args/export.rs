@@ -14,11 +14,11 @@ use std::path::PathBuf;
 #[command(after_help = "Example:\n  nsprobe export flamegraph web.nsprobe -o web.svg")]
 pub(super) struct ExportArguments {
     #[command(subcommand)]
-    format: Format,
+    format: ExportFormat,
 }
 
 #[derive(Debug, Subcommand)]
-enum Format {
+enum ExportFormat {
     /// Write a trace in the Common Trace Format, for babeltrace2 and Trace Compass
     Ctf(CtfArguments),
     /// Write a flame graph, for browsers
@@ -77,14 +77,14 @@ struct CtfArguments {
     directory: PathBuf,
     /// How to write the tasks that ran at the beginning
     #[arg(long, help_heading = OUTPUT, value_name = "SHAPE", value_enum, default_value = "old")]
-    statedump_shape: Shape,
+    statedump_shape: LttngVersion,
     /// Print only errors on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shape {
+enum LttngVersion {
     /// As lttng-modules 2.11, once for each pid namespace of a task, for Trace Compass's containers
     Old,
     /// As lttng-modules 2.12 and later
@@ -94,11 +94,11 @@ enum Shape {
 impl ExportArguments {
     pub(super) fn plan(self) -> Result<ExportPlan, clap::Error> {
         match self.format {
-            Format::Ctf(arguments) => Ok(ExportPlan::Ctf(arguments.plan())),
-            Format::Flamegraph(arguments) => arguments.plan(Picture::Flamegraph),
-            Format::Folded(arguments) => arguments.plan(Picture::Folded),
-            Format::Pprof(arguments) => arguments.plan(Picture::Pprof),
-            Format::Speedscope(arguments) => arguments.plan(Picture::Speedscope),
+            ExportFormat::Ctf(arguments) => Ok(ExportPlan::Ctf(arguments.plan())),
+            ExportFormat::Flamegraph(arguments) => arguments.plan(Picture::Flamegraph),
+            ExportFormat::Folded(arguments) => arguments.plan(Picture::Folded),
+            ExportFormat::Pprof(arguments) => arguments.plan(Picture::Pprof),
+            ExportFormat::Speedscope(arguments) => arguments.plan(Picture::Speedscope),
         }
     }
 }
@@ -109,8 +109,8 @@ impl CtfArguments {
             file: self.file,
             directory: self.directory,
             shape: match self.statedump_shape {
-                Shape::Old => StatedumpShape::Old,
-                Shape::New => StatedumpShape::New,
+                LttngVersion::Old => StatedumpShape::Old,
+                LttngVersion::New => StatedumpShape::New,
             },
             quiet: self.quiet,
         }

@@ -4,7 +4,7 @@
 use super::help::LIMITS;
 use clap::Args;
 use libnsprobe::common::limit::RATE_MAX;
-use libnsprobe::Limits;
+use libnsprobe::HitLimits;
 
 /// Options that bound how many hits a probe takes.
 #[derive(Debug, Args)]
@@ -28,9 +28,9 @@ pub(super) struct LimitArguments {
 }
 
 impl LimitArguments {
-    pub(super) fn plan(&self) -> Limits {
+    pub(super) fn plan(&self) -> HitLimits {
         let (rate, burst) = self.rate.unwrap_or_default();
-        Limits {
+        HitLimits {
             every: self.every.unwrap_or(0),
             rate,
             burst,

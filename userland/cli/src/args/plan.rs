@@ -93,7 +93,7 @@ pub(crate) struct ReportPlan {
     pub(crate) by: Vec<ReportKey>,
     pub(crate) top: usize,
     /// What is printed of stacks: what suits the recording when nothing is said.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<StackOutput>,
     pub(crate) json: bool,
     pub(crate) detail: Detail,
 }
@@ -246,13 +246,13 @@ pub(crate) enum Aggregate {
     Stacks {
         /// Most frames.
         max_frames: u32,
-        shown: Shown,
+        shown: StackOutput,
     },
 }
 
 /// What is printed of stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum StackOutput {
     /// Their frames.
     Frames,
     /// A line for each, as flame graphs want it.

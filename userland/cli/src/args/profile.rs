@@ -3,7 +3,7 @@
 
 use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{Aggregate, AggregatePlan, RecordPlan, Shown, TracePlan};
+use super::plan::{Aggregate, AggregatePlan, RecordPlan, StackOutput, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::{raw, Plan};
 use clap::{Arg, Args};
@@ -83,9 +83,9 @@ impl ProfileArguments {
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
             shown: match (self.folded, self.stacks) {
-                (true, _) => Shown::Folded,
-                (_, true) => Shown::Frames,
-                _ => Shown::Functions {
+                (true, _) => StackOutput::Folded,
+                (_, true) => StackOutput::Frames,
+                _ => StackOutput::Functions {
                     callers: self.callers,
                 },
             },

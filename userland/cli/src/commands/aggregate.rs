@@ -17,7 +17,7 @@ use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_spec::decode::FieldValue;
-use nsprobe_spec::syntax::{Expression, Field, Kind};
+use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
 use nsprobe_text::counted;
 use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
@@ -139,7 +139,7 @@ fn by_function() -> Field {
     Field {
         name: "func".to_owned(),
         value: Expression {
-            kind: Kind::Context(nsprobe_spec::PROBE),
+            kind: ExpressionKind::Context(nsprobe_spec::PROBE),
             span: 0..0,
         },
         format: None,

@@ -4,8 +4,8 @@
 use crate::args::InfoPlan;
 use crate::commands::tree::{Detail, NamespaceLine, TreeView};
 use crate::output::json;
-use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
-use nsprobe_capsule::{Contents, Kind};
+use nsprobe_capsule::model::{Container, Object, RecordedProbe, RecordingHeader, Summary, Text};
+use nsprobe_capsule::{ChunkKind, Contents};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::recording::capsule::{convert, Capsule};
 use serde::Serialize;
@@ -40,8 +40,8 @@ struct InfoLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     unwritten: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    header: Option<&'a Header>,
-    probes: Vec<ProbeLine<'a>>,
+    header: Option<&'a RecordingHeader>,
+    probes: Vec<RecordedProbeLine<'a>>,
     objects: Vec<&'a Object>,
     containers: &'a [Container],
     task_records: u64,
@@ -57,7 +57,7 @@ struct InfoLine<'a> {
 }
 
 #[derive(Serialize)]
-struct ProbeLine<'a> {
+struct RecordedProbeLine<'a> {
     probe: u32,
     role: &'a str,
     binary: &'a str,
@@ -101,7 +101,7 @@ impl<'a> InfoLine<'a> {
             lost_full: lost(contents),
             unwritten: contents.summary.as_ref().map(|summary| summary.unwritten),
             header: contents.header.as_ref(),
-            probes: contents.probes.iter().map(ProbeLine::new).collect(),
+            probes: contents.probes.iter().map(RecordedProbeLine::new).collect(),
             objects: contents.objects.values().collect(),
             containers: &contents.containers,
             task_records: contents.task_records,
@@ -122,10 +122,10 @@ impl<'a> InfoLine<'a> {
     }
 }
 
-impl<'a> ProbeLine<'a> {
-    fn new(probe: &'a Probe) -> ProbeLine<'a> {
+impl<'a> RecordedProbeLine<'a> {
+    fn new(probe: &'a RecordedProbe) -> RecordedProbeLine<'a> {
         let fields = probe.fields.iter();
-        ProbeLine {
+        RecordedProbeLine {
             probe: probe.id,
             role: &probe.role,
             binary: &probe.binary,
@@ -178,7 +178,7 @@ fn generated(contents: &Contents) -> usize {
 fn chunks(contents: &Contents) -> Vec<ChunkLine> {
     let tallies = contents.tallies.iter();
     let line = |(&number, tally): (&u16, &nsprobe_capsule::Tally)| ChunkLine {
-        kind: Kind::from_u16(number).map_or("unknown", Kind::name),
+        kind: ChunkKind::from_u16(number).map_or("unknown", ChunkKind::name),
         number,
         chunks: tally.chunks,
         bytes: tally.bytes,
@@ -257,7 +257,7 @@ fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     }
 }
 
-fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
+fn write_header(out: &mut impl Write, header: &RecordingHeader) -> io::Result<()> {
     let words: Vec<String> = header.command.iter().map(shown).collect();
     writeln!(out, "command:   {}", words.join(" "))?;
     writeln!(out, "target:    {}", escaped(&header.target))?;

@@ -9,8 +9,8 @@ use nsprobe_trace::attach::mapped::Mapped;
 use nsprobe_trace::attach::probes::parsed::{open, Parsed};
 use nsprobe_trace::attach::probes::refusal::because;
 use nsprobe_trace::attach::target::Target;
-use nsprobe_trace::names::search::Search;
-use nsprobe_worker::{Limits, Options, Worker};
+use nsprobe_trace::names::search::DebugSearch;
+use nsprobe_worker::{ChildLimits, Options, Worker};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
         sandbox: plan.sandbox,
         ..Options::default()
     });
-    let search = Search::new(target.viewers(), plan.debuginfod, false)?;
+    let search = DebugSearch::new(target.viewers(), plan.debuginfod, false)?;
     let opened = target.open(&plan.spec.binary, &Mapped::by_links())?;
     for note in opened.notes {
         eprintln!("nsprobe: {}", escaped(&note));
@@ -60,7 +60,7 @@ fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
             path: opened.path.display().to_string(),
             json: plan.json,
         };
-        let object = open(&parser, Limits::default(), opened.file, &opened.path)?;
+        let object = open(&parser, ChildLimits::default(), opened.file, &opened.path)?;
         let mut parsed = Parsed::new(object, &opened.path);
         let pattern = plan.spec.pattern.as_deref();
         let mut from = Some(0);

@@ -9,7 +9,8 @@ use nsprobe_tasks::{Task, Tasks, Times};
 use nsprobe_text::escaped;
 use nsprobe_trace::options::TargetSpec;
 use nsprobe_trace::tasks::{
-    command_line, is_there, state_letter, Clocks, Dump, LivePlaces, Place, Scope, Source, TaskLine,
+    command_line, is_there, state_letter, Clocks, Dump, LivePlaces, Place, SelectedTasks, TaskLine,
+    TaskSource,
 };
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -25,8 +26,8 @@ const LAST: usize = 20;
 const COMMAND: usize = 80;
 
 pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
-    let scope = Scope::find(&plan.who)?;
-    let mut source = Source::open(false)?;
+    let scope = SelectedTasks::find(&plan.who)?;
+    let mut source = TaskSource::open(false)?;
     let mut tasks = Tasks::default();
     source.dump(&mut tasks, Dump { args: true })?;
     let clocks = Clocks::now()?;
@@ -40,11 +41,11 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
         .map(|one| (Place::of(one.task, &places), one));
     // Naming a container selects everything in it.
     let shows_all = plan.all || matches!(plan.who, TargetSpec::Container(_));
-    let mut rows: Vec<(Place, Shown<'_>)> = placed
+    let mut rows: Vec<(Place, ListedTask<'_>)> = placed
         .filter(|(place, _)| shows_all || place.is_container())
         .collect();
     rows.sort_by(|(place, one), (other_place, other)| {
-        let key = |one: &Shown<'_>| (one.task.pid(), one.task.id);
+        let key = |one: &ListedTask<'_>| (one.task.pid(), one.task.id);
         place.cmp(other_place).then(key(one).cmp(&key(other)))
     });
     let is_empty = rows.is_empty();
@@ -58,7 +59,7 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
         // Columns that the user names are all shown, untruncated.
         let is_usual = plan.columns.is_empty();
         let mut heads: Vec<Head> = columns.iter().map(|column| head(*column)).collect();
-        let cells = |(place, one): &(Place, Shown<'_>)| {
+        let cells = |(place, one): &(Place, ListedTask<'_>)| {
             let cell = |column: &PsColumn| {
                 let cell = one.cell(*column, place, clocks, plan.levels);
                 match column {
@@ -84,7 +85,7 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
 }
 
 /// A line of the list: a thread, or a process with all its threads.
-struct Shown<'a> {
+struct ListedTask<'a> {
     /// The thread, or the process's first one.
     task: &'a Task,
     /// Number of threads, for a process.
@@ -95,18 +96,18 @@ struct Shown<'a> {
 
 /// Selects the tasks to list. A process whose first thread is unknown is represented by another
 /// one.
-fn shown<'a>(all: impl Iterator<Item = &'a Task>, threads: bool) -> Vec<Shown<'a>> {
+fn shown<'a>(all: impl Iterator<Item = &'a Task>, threads: bool) -> Vec<ListedTask<'a>> {
     if threads {
-        let thread = |task: &'a Task| Shown {
+        let thread = |task: &'a Task| ListedTask {
             times: task.times,
             threads: None,
             task,
         };
         return all.map(thread).collect();
     }
-    let mut processes: BTreeMap<u32, Shown<'a>> = BTreeMap::new();
+    let mut processes: BTreeMap<u32, ListedTask<'a>> = BTreeMap::new();
     for task in all {
-        let process = processes.entry(task.pid()).or_insert_with(|| Shown {
+        let process = processes.entry(task.pid()).or_insert_with(|| ListedTask {
             task,
             threads: Some(0),
             times: Times::default(),
@@ -122,7 +123,7 @@ fn shown<'a>(all: impl Iterator<Item = &'a Task>, threads: bool) -> Vec<Shown<'a
     processes.into_values().collect()
 }
 
-impl Shown<'_> {
+impl ListedTask<'_> {
     fn line(&self, place: &Place, clocks: Clocks) -> TaskLine {
         let line = TaskLine::new(self.task, place, Some(clocks));
         match self.threads {

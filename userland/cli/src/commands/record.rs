@@ -10,7 +10,7 @@ use libnsprobe::{Device, Reader, Session, Sink, TaskDump, TaskOptions};
 use nix::sys::utsname::uname;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
-use nsprobe_capsule::model::Header;
+use nsprobe_capsule::model::RecordingHeader;
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::{self, Ended, Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::target::Target;
@@ -151,12 +151,12 @@ fn header(
     target: &Target,
     run: &Run<'_>,
     module: String,
-) -> anyhow::Result<Header> {
+) -> anyhow::Result<RecordingHeader> {
     let system = uname().context("uname")?;
     let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
     let real = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = Reader::now().saturating_sub(run.start_ns);
-    Ok(Header {
+    Ok(RecordingHeader {
         nsprobe: env!("CARGO_PKG_VERSION").to_owned(),
         abi: Version::CURRENT as u32,
         module,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
-use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
+use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, StackOutput};
 use crate::output::summary;
 use crate::output::tables::{Style, TablePrinter};
 use anyhow::bail;
 use libnsprobe::common::abi::KERNEL_FRAMES_MAX;
 use libnsprobe::common::record::{Details, Frame, Hit, Method, Unmapped, HIT_KERNEL};
 use libnsprobe::{Rows, TableRow};
-use nsprobe_capsule::Reader;
-use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_capsule::CapsuleReader;
+use nsprobe_spec::decode::{self, FieldFormat, FieldValue, WordShape};
 use nsprobe_trace::hits::assembler::{HitAssembler, Ready};
 use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::hits::lookup::{kernel_addresses, whole_stack, words_of};
@@ -47,11 +47,11 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
 }
 
 /// Table style for a capsule.
-pub(crate) fn style(capsule: &Capsule, shown: Option<Shown>) -> Style {
+pub(crate) fn style(capsule: &Capsule, shown: Option<StackOutput>) -> Style {
     let samples_hz = capsule.samples_hz();
     let usual = match samples_hz {
-        Some(_) => Shown::Functions { callers: false },
-        None => Shown::Frames,
+        Some(_) => StackOutput::Functions { callers: false },
+        None => StackOutput::Frames,
     };
     Style {
         what: match capsule.has_stacks() {
@@ -177,7 +177,7 @@ impl Counts {
     fn take_all(
         &mut self,
         offline: &mut Offline<'_>,
-        reader: &mut Reader<File>,
+        reader: &mut CapsuleReader<File>,
     ) -> anyhow::Result<()> {
         let mut waiting = HitAssembler::default();
         reader.each_record(|record| -> anyhow::Result<()> {
@@ -347,17 +347,17 @@ fn check_recorded(name: &str, labels: &[ProbeLabel]) -> anyhow::Result<()> {
 fn format(key: &ReportKey) -> FieldFormat {
     let known = match key {
         ReportKey::Known(known) => known,
-        ReportKey::Field(name) => return FieldFormat::new(name, Shape::Word),
+        ReportKey::Field(name) => return FieldFormat::new(name, WordShape::Word),
     };
     let (name, shape) = match known {
-        HitKey::Func => ("func", Shape::Word),
-        HitKey::Pid => ("pid", Shape::Word),
-        HitKey::Tid => ("tid", Shape::Word),
-        HitKey::Nspid => ("nspid", Shape::Word),
-        HitKey::Nstid => ("nstid", Shape::Word),
-        HitKey::Comm => ("comm", Shape::Comm),
-        HitKey::Cpu => ("cpu", Shape::Word),
-        HitKey::Container => ("container", Shape::Word),
+        HitKey::Func => ("func", WordShape::Word),
+        HitKey::Pid => ("pid", WordShape::Word),
+        HitKey::Tid => ("tid", WordShape::Word),
+        HitKey::Nspid => ("nspid", WordShape::Word),
+        HitKey::Nstid => ("nstid", WordShape::Word),
+        HitKey::Comm => ("comm", WordShape::Comm),
+        HitKey::Cpu => ("cpu", WordShape::Word),
+        HitKey::Container => ("container", WordShape::Word),
     };
     FieldFormat::new(name, shape)
 }

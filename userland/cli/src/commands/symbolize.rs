@@ -8,8 +8,8 @@ use crate::args::SymbolizePlan;
 use crate::output::json;
 use anyhow::{bail, Context};
 use files::Files;
-use nsprobe_capsule::model::{FrameName, Names, Object};
-use nsprobe_capsule::{FileOutput, Kind, Writer, Written};
+use nsprobe_capsule::model::{FrameName, Object, RecordedNames};
+use nsprobe_capsule::{ChunkKind, FileOutput, Writer, Written};
 use nsprobe_symbolize::{FileOffset, Lookup, SourceFrame};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::words;
@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &SymbolizePlan) -> anyhow::Result<ExitCode> {
 
 /// A place given by an input line.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
-struct Place {
+struct BuildIdOffset {
     build_id: String,
     #[serde(deserialize_with = "offset")]
     offset: u64,
@@ -83,7 +83,7 @@ fn name_lines(plan: &SymbolizePlan, files: &mut Files) -> anyhow::Result<ExitCod
             true => serde_json::from_str(text).map_err(|error| error.to_string()),
             false => place(text).ok_or_else(|| "not BUILDID+0xOFFSET or BUILDID OFFSET".into()),
         };
-        let place: Place = match place {
+        let place: BuildIdOffset = match place {
             Ok(place) => place,
             Err(why) => bail!("line {number} of standard input: {why}"),
         };
@@ -105,10 +105,10 @@ fn lookup(is_return: bool) -> Lookup {
 fn write_place(
     out: &mut impl Write,
     json: bool,
-    place: &Place,
+    place: &BuildIdOffset,
     named: &files::NamedPlace,
 ) -> io::Result<()> {
-    let Place {
+    let BuildIdOffset {
         build_id, offset, ..
     } = place;
     let frames = named.functions.as_slice();
@@ -152,11 +152,11 @@ fn shown(frame: &SourceFrame) -> String {
 }
 
 /// `BUILDID+OFFSET` or `BUILDID OFFSET`.
-fn place(text: &str) -> Option<Place> {
+fn place(text: &str) -> Option<BuildIdOffset> {
     let (build_id, offset) = text.split_once(['+', ' ', '\t'])?;
     let is_id = !build_id.is_empty() && build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_id.then_some(())?;
-    Some(Place {
+    Some(BuildIdOffset {
         build_id: build_id.to_ascii_lowercase(),
         offset: number(offset.trim())?,
         return_address: false,
@@ -267,11 +267,11 @@ fn append(capsule: &Capsule, file: std::fs::File, names: &[FrameName]) -> anyhow
     let end = file.metadata()?.len();
     let mut writer = Writer::resumed(FileOutput::new(file, end, 0)?, id, number);
     for part in names.chunks(NAMES_AT_ONCE) {
-        let names = Names {
+        let names = RecordedNames {
             frames: part.to_vec(),
-            ..Names::default()
+            ..RecordedNames::default()
         };
-        if writer.json(Kind::Names, part.len(), &names)? == Written::NoRoom {
+        if writer.json(ChunkKind::Names, part.len(), &names)? == Written::NoRoom {
             bail!("there is no room for the names");
         }
     }
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn places_are_read() {
         let wanted = |offset| {
-            Some(Place {
+            Some(BuildIdOffset {
                 build_id: "abcd12".into(),
                 offset,
                 return_address: false,
@@ -307,8 +307,8 @@ mod tests {
             assert_eq!(place(bad), None, "{bad}");
         }
         let json = r#"{"build_id":"abcd12","offset":"0x1f"}"#;
-        assert_eq!(serde_json::from_str::<Place>(json).ok(), wanted(31));
+        assert_eq!(serde_json::from_str::<BuildIdOffset>(json).ok(), wanted(31));
         let json = r#"{"build_id":"abcd12","offset":31}"#;
-        assert_eq!(serde_json::from_str::<Place>(json).ok(), wanted(31));
+        assert_eq!(serde_json::from_str::<BuildIdOffset>(json).ok(), wanted(31));
     }
 }

@@ -17,10 +17,10 @@ use interval::{Interval, Meter, Wanted};
 use libnsprobe::Reader;
 use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, SysconfVar};
-use nsprobe_tasks::{Limits, Tasks};
+use nsprobe_tasks::{HistoryLimits, Tasks};
 use nsprobe_text::escaped;
 use nsprobe_trace::signals::Signals;
-use nsprobe_trace::tasks::{Clocks, Dump, LivePlaces, Scope, Source};
+use nsprobe_trace::tasks::{Clocks, Dump, LivePlaces, SelectedTasks, TaskSource};
 use rows::Choice;
 use screen::{KeyOutcome, Screen};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -40,8 +40,8 @@ pub(crate) fn run(plan: &TopPlan) -> anyhow::Result<ExitCode> {
             "top needs a terminal for its keys and its screen: for pipes use --batch or --json"
         );
     }
-    let scope = Scope::find(&plan.who)?;
-    let mut view = View::open(scope)?;
+    let scope = SelectedTasks::find(&plan.who)?;
+    let mut view = Readings::open(scope)?;
     let choice = Choice {
         sort: plan.sort,
         filter: plan.filter.clone(),
@@ -62,7 +62,7 @@ pub(crate) fn run(plan: &TopPlan) -> anyhow::Result<ExitCode> {
 /// Prints intervals until it is enough.
 fn printed(
     plan: &TopPlan,
-    view: &mut View,
+    view: &mut Readings,
     signals: &Signals,
     choice: &Choice,
 ) -> anyhow::Result<()> {
@@ -96,7 +96,7 @@ fn printed(
 /// Runs the screen until the user quits.
 fn interactive(
     plan: &TopPlan,
-    view: &mut View,
+    view: &mut Readings,
     signals: &Signals,
     choice: Choice,
 ) -> anyhow::Result<()> {
@@ -142,22 +142,22 @@ fn left(until: Instant) -> Option<Duration> {
 }
 
 /// The kernel's answers, one reading after the other.
-struct View {
-    source: Source,
+struct Readings {
+    source: TaskSource,
     tasks: Tasks,
     places: LivePlaces,
-    scope: Scope,
+    scope: SelectedTasks,
     meter: Meter,
     lost: u64,
 }
 
-impl View {
-    fn open(scope: Scope) -> anyhow::Result<View> {
+impl Readings {
+    fn open(scope: SelectedTasks) -> anyhow::Result<Readings> {
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN)?;
         let cpus = cpus.context("how many CPUs there are is not known")?;
-        Ok(View {
-            source: Source::open(true)?,
-            tasks: Tasks::new(Limits {
+        Ok(Readings {
+            source: TaskSource::open(true)?,
+            tasks: Tasks::new(HistoryLimits {
                 ended: ENDED_MAX,
                 changes: 8,
             }),

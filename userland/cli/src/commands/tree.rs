@@ -9,8 +9,8 @@ use nsprobe_tasks::{PidNamespace, Task, Tasks, Tree};
 use nsprobe_text::escaped;
 use nsprobe_trace::recording::capsule::{Capsule, CapsulePlaces};
 use nsprobe_trace::tasks::{
-    command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, Scope, Source,
-    TaskLine,
+    command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, SelectedTasks,
+    TaskLine, TaskSource,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,8 @@ pub(crate) fn run(plan: &TreePlan) -> anyhow::Result<ExitCode> {
         TreeView::of_capsule(&capsule.contents).print(plan, None)?;
         return Ok(ExitCode::from(u8::from(!capsule.is_whole())));
     }
-    let scope = Scope::find(&plan.who)?;
-    let mut source = Source::open(false)?;
+    let scope = SelectedTasks::find(&plan.who)?;
+    let mut source = TaskSource::open(false)?;
     let mut tasks = Tasks::default();
     source.dump(&mut tasks, Dump { args: plan.tasks })?;
     let clocks = Clocks::now()?;
@@ -49,18 +49,18 @@ pub(crate) struct Detail {
 pub(crate) struct TreeView<'a> {
     tasks: &'a Tasks,
     tree: Tree,
-    nodes: BTreeMap<u64, Node<'a>>,
+    nodes: BTreeMap<u64, NamespaceNode<'a>>,
 }
 
 /// The tasks of a namespace, by where they are.
 #[derive(Default)]
-struct Node<'a> {
-    parts: BTreeMap<Place, Part<'a>>,
+struct NamespaceNode<'a> {
+    parts: BTreeMap<Place, TaskGroup<'a>>,
 }
 
 /// Tasks of one place.
 #[derive(Default)]
-struct Part<'a> {
+struct TaskGroup<'a> {
     tasks: Vec<&'a Task>,
     processes: BTreeSet<u32>,
     cpu_ns: u64,
@@ -75,7 +75,7 @@ impl<'a> TreeView<'a> {
     ) -> TreeView<'a> {
         let some: Vec<&Task> = some.collect();
         let tree = Tree::of(some.iter().copied());
-        let mut nodes: BTreeMap<u64, Node<'_>> = BTreeMap::new();
+        let mut nodes: BTreeMap<u64, NamespaceNode<'_>> = BTreeMap::new();
         for task in some {
             let node = nodes.entry(task.own().id).or_default();
             let part = node.parts.entry(Place::of(task, places)).or_default();
@@ -226,7 +226,7 @@ impl<'a> TreeView<'a> {
     /// The place of a namespace: that of its first process, else that of all processes in it.
     fn place(&self, namespace: &PidNamespace) -> Option<&Place> {
         let node = self.nodes.get(&namespace.id)?;
-        let has_init = |part: &Part<'_>| {
+        let has_init = |part: &TaskGroup<'_>| {
             let mut tasks = part.tasks.iter();
             tasks.any(|task| Some(task.id) == namespace.init)
         };
@@ -293,7 +293,7 @@ impl InitLine {
 }
 
 impl PartLine {
-    fn new((place, part): (&Place, &Part<'_>)) -> PartLine {
+    fn new((place, part): (&Place, &TaskGroup<'_>)) -> PartLine {
         PartLine {
             place: PlaceLine::new(place),
             processes: part.processes.len(),

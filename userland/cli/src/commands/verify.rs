@@ -12,7 +12,7 @@ use crate::args::VerifyPlan;
 use crate::output::json;
 use anyhow::Context;
 use libnsprobe::Sink;
-use look::{Found, Look, Seen};
+use look::{AtBreakpoint, Look, Seen};
 use nsprobe_symbolize::FileOffset;
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::probes::{Planned, PlannedProbe};
@@ -192,20 +192,22 @@ fn breakpoints(probe: &PlannedProbe) -> Vec<FileOffset> {
     }
 }
 
-impl Found {
+impl AtBreakpoint {
     /// Its wording in the report.
     fn text(self) -> &'static str {
         match self {
-            Found::Shared => "shared mappings, where the kernel puts no breakpoints",
-            Found::Writable => "writable mappings, where the kernel puts no breakpoints",
-            Found::OtherFile => "other files of the same build-id, which need probes of their own",
-            Found::Replaced => {
+            AtBreakpoint::Shared => "shared mappings, where the kernel puts no breakpoints",
+            AtBreakpoint::Writable => "writable mappings, where the kernel puts no breakpoints",
+            AtBreakpoint::OtherFile => {
+                "other files of the same build-id, which need probes of their own"
+            }
+            AtBreakpoint::Replaced => {
                 "mappings of another file than is at the path now (replaced, copied up in an \
                  overlay, or below a mount), which -p and -c probe, too, if it has the function"
             }
-            Found::Changed => "mappings whose code somebody else has changed",
-            Found::Unreadable => "mappings that cannot be read",
-            Found::Bare => {
+            AtBreakpoint::Changed => "mappings whose code somebody else has changed",
+            AtBreakpoint::Unreadable => "mappings that cannot be read",
+            AtBreakpoint::Bare => {
                 "plain mappings: a process forked by one that is not traced, or the kernel could \
                  not do it"
             }

@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn json_keeps_the_order() {
         let formats =
-            ["z", "a"].map(|name| FieldFormat::new(name, nsprobe_spec::decode::Shape::Word));
+            ["z", "a"].map(|name| FieldFormat::new(name, nsprobe_spec::decode::WordShape::Word));
         let values = [FieldValue::Hex(255), FieldValue::Absent];
         let json = Json {
             formats: &formats,

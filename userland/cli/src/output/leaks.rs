@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is allocated, by stack, as text and as JSON.
 
-use super::pictures::{About, Numbers, Rows};
+use super::pictures::{About, Numbers, RowsProfile};
 use crate::output::json;
 use crate::output::lines::Output;
 use crate::output::text;
@@ -239,7 +239,7 @@ impl LeakPrinter {
         look: &Look,
         about: &About,
     ) -> Profile {
-        let mut profile = Rows::new(about, Numbers::Allocated);
+        let mut profile = RowsProfile::new(about, Numbers::Allocated);
         let has_both = !look.running.is_empty() && !look.ended.is_empty();
         for (process, leaks) in [("running", &look.running), ("ended", &look.ended)] {
             for leak in leaks {

@@ -24,7 +24,7 @@ pub(crate) type Output = Lines<Box<dyn Write>>;
 
 impl Output {
     pub(crate) fn to_stdout() -> Output {
-        Lines::to(Box::new(Named {
+        Lines::to(Box::new(NamedOutput {
             out: io::stdout(),
             name: "standard output".to_owned(),
         }))
@@ -41,7 +41,7 @@ impl Output {
         };
         let file = File::create(path);
         let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
-        Ok(Lines::to(Box::new(Named {
+        Ok(Lines::to(Box::new(NamedOutput {
             out: file,
             name: path.display().to_string(),
         })))
@@ -49,19 +49,19 @@ impl Output {
 }
 
 /// A destination whose errors name it.
-struct Named<W> {
+struct NamedOutput<W> {
     out: W,
     name: String,
 }
 
-impl<W> Named<W> {
+impl<W> NamedOutput<W> {
     fn failed(&self, error: io::Error) -> io::Error {
         let why = format!("cannot write to {}: {error}", self.name);
         io::Error::new(error.kind(), why)
     }
 }
 
-impl<W: Write> Write for Named<W> {
+impl<W: Write> Write for NamedOutput<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes);
         written.map_err(|error| self.failed(error))

@@ -9,7 +9,7 @@ use crate::output::columns::shortened;
 use crate::output::text;
 use libnsprobe::common::record::{Frame, StackEnd};
 use libnsprobe::TableRow;
-use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};
+use nsprobe_profile::{CodeFile, CodePlace, Measure, Profile, Sample, SourcePoint};
 use nsprobe_text::escaped;
 use nsprobe_trace::hits::view::{is_doubtful, FrameView};
 use std::collections::HashMap;
@@ -90,16 +90,16 @@ impl Numbers {
 }
 
 /// A profile that is made of rows, one after the other.
-pub(crate) struct Rows {
+pub(crate) struct RowsProfile {
     profile: Profile,
     numbers: Numbers,
-    mappings: HashMap<Mapping, usize>,
-    locations: HashMap<Location, usize>,
+    mappings: HashMap<CodeFile, usize>,
+    locations: HashMap<CodePlace, usize>,
 }
 
-impl Rows {
+impl RowsProfile {
     /// Creates it without rows.
-    pub(crate) fn new(about: &About, numbers: Numbers) -> Rows {
+    pub(crate) fn new(about: &About, numbers: Numbers) -> RowsProfile {
         let profile = Profile {
             title: shortened(&escaped(&about.command.join(" ")).to_string(), TITLE),
             measures: numbers.measures(),
@@ -111,7 +111,7 @@ impl Rows {
             duration_ns: about.elapsed.as_nanos() as u64,
             ..Profile::default()
         };
-        Rows {
+        RowsProfile {
             profile,
             numbers,
             mappings: HashMap::new(),
@@ -152,7 +152,7 @@ impl Rows {
                 (has_path.then(|| self.mapping(view)), address)
             }
         };
-        let location = Location {
+        let location = CodePlace {
             mapping,
             offset,
             lines: lines(view, is_doubtful),
@@ -166,7 +166,7 @@ impl Rows {
 
     fn mapping(&mut self, view: &FrameView) -> usize {
         let path = view.named.path.as_ref();
-        let mapping = Mapping {
+        let mapping = CodeFile {
             path: path.map_or("?".to_owned(), |path| {
                 escaped(path.as_os_str().as_encoded_bytes()).to_string()
             }),
@@ -181,11 +181,11 @@ impl Rows {
 }
 
 /// The functions of a frame, the innermost first.
-fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
+fn lines(view: &FrameView, is_doubtful: bool) -> Vec<SourcePoint> {
     let names = text::names(view, is_doubtful);
     names
         .into_iter()
-        .map(|(name, function)| Line {
+        .map(|(name, function)| SourcePoint {
             system_name: match function {
                 Some(function) => escaped(&function.function).to_string(),
                 None => name.clone(),
@@ -204,7 +204,7 @@ fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
 mod tests {
     use super::*;
     use nsprobe_symbolize::SourceFrame;
-    use nsprobe_trace::names::named::Named;
+    use nsprobe_trace::names::named::NamedFrame;
     use std::path::PathBuf;
     use std::rc::Rc;
 
@@ -225,12 +225,12 @@ mod tests {
                 offset,
                 method: 1,
             },
-            named: Rc::new(Named {
+            named: Rc::new(NamedFrame {
                 functions,
                 doubtful,
                 path: Some(PathBuf::from("/usr/bin/app")),
                 build_id: "c0ffee".to_owned(),
-                ..Named::default()
+                ..NamedFrame::default()
             }),
         }
     }
@@ -251,7 +251,7 @@ mod tests {
             view(0x20, vec![], false),
             view(0x20, vec![], true),
         ];
-        let mut rows = Rows::new(&about(), Numbers::Sum("arg1".to_owned()));
+        let mut rows = RowsProfile::new(&about(), Numbers::Sum("arg1".to_owned()));
         let row = TableRow {
             count: 3,
             sum: -5,
@@ -296,9 +296,9 @@ mod tests {
     fn places_of_a_function_without_a_name_are_one_function() {
         let unnamed = |offset, start, doubtful| {
             let view = view(offset, vec![], doubtful);
-            let named = Named {
+            let named = NamedFrame {
                 function_start: start,
-                ..Named::clone(&view.named)
+                ..NamedFrame::clone(&view.named)
             };
             FrameView {
                 named: Rc::new(named),
@@ -311,7 +311,7 @@ mod tests {
             unnamed(0x1a50, Some(0x1a00), true),
             unnamed(0x1b00, None, false),
         ];
-        let mut rows = Rows::new(&about(), Numbers::Calls);
+        let mut rows = RowsProfile::new(&about(), Numbers::Calls);
         for frame in &frames {
             let row = TableRow {
                 count: 1,
@@ -343,7 +343,7 @@ mod tests {
         let numbers = Numbers::Cpu {
             period_ns: 10_000_000,
         };
-        let mut rows = Rows::new(&about(), numbers);
+        let mut rows = RowsProfile::new(&about(), numbers);
         let row = TableRow {
             count: 4,
             ..TableRow::default()

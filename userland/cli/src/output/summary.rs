@@ -8,7 +8,7 @@ use nsprobe_capsule::model::TaskTotal;
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::options::Untraced;
 use nsprobe_trace::attach::unwind_rows::RowsReport;
-use nsprobe_trace::names::Line;
+use nsprobe_trace::names::NamesNote;
 use nsprobe_trace::summary::{MissedCalls, ProbeSummary, Summary, PROBES_BY_CPU_MAX};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
@@ -256,7 +256,7 @@ fn write_sources(summary: &Summary, out: &mut impl Write) -> Result<()> {
     if let Some(line) = summary.rows.as_ref().and_then(RowsReport::describe) {
         writeln!(out, "nsprobe: {}", escaped(&line))?;
     }
-    let named: Vec<&Line> = summary
+    let named: Vec<&NamesNote> = summary
         .names
         .iter()
         .filter(|line| !line.is_failure)

@@ -8,7 +8,7 @@ mod style;
 
 pub(crate) use style::Style;
 
-use crate::args::{Aggregate, Shown};
+use crate::args::{Aggregate, StackOutput};
 use crate::output::fields::{self, duration};
 use crate::output::json;
 use crate::output::lines::Output;
@@ -17,7 +17,7 @@ use crate::output::text;
 use libnsprobe::common::record::OffRecord;
 use libnsprobe::{Rows, TableRow};
 use nsprobe_profile::Format;
-use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_spec::decode::{self, FieldFormat, FieldValue, WordShape};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::label::{probe_id, ProbeLabel};
 use nsprobe_trace::hits::lookup::NameFrames;
@@ -49,7 +49,7 @@ impl TablePrinter {
     ) -> TablePrinter {
         let keys = match keys {
             [] if one_each || style.what == Aggregate::Count => {
-                vec![FieldFormat::new("func", Shape::Word)]
+                vec![FieldFormat::new("func", WordShape::Word)]
             }
             keys => keys.to_vec(),
         };
@@ -149,7 +149,7 @@ impl TablePrinter {
         if let (
             false,
             Aggregate::Stacks {
-                shown: Shown::Functions { callers },
+                shown: StackOutput::Functions { callers },
                 ..
             },
         ) = (self.style.json, self.style.what)
@@ -159,7 +159,7 @@ impl TablePrinter {
         if let (
             false,
             Aggregate::Stacks {
-                shown: Shown::Folded,
+                shown: StackOutput::Folded,
                 ..
             },
         ) = (self.style.json, self.style.what)
@@ -276,8 +276,8 @@ impl TablePrinter {
     fn folded(&mut self, names: &mut impl NameFrames, rows: &[TableRow]) -> io::Result<()> {
         let profile = self.profile(names, rows, &About::this_command(Duration::ZERO));
         match nsprobe_profile::write(Format::Folded, &profile, &mut self.out) {
-            Ok(()) | Err(nsprobe_profile::Error::Empty) => self.out.flush(),
-            Err(nsprobe_profile::Error::Io(error)) => Err(error),
+            Ok(()) | Err(nsprobe_profile::ProfileError::Empty) => self.out.flush(),
+            Err(nsprobe_profile::ProfileError::Io(error)) => Err(error),
             Err(error) => Err(io::Error::other(error)),
         }
     }
@@ -292,7 +292,7 @@ impl TablePrinter {
         let (mut formats, mut values) = (Cow::Borrowed(&self.keys[..]), self.key(row));
         // Names come again, ids do not.
         for id in self.containers_in(std::slice::from_ref(row)) {
-            let format = FieldFormat::new("pid_namespace_id", Shape::Word);
+            let format = FieldFormat::new("pid_namespace_id", WordShape::Word);
             formats.to_mut().push(format);
             values.push(FieldValue::Unsigned(id));
         }

@@ -11,7 +11,7 @@ use libnsprobe::common::record::{
 use nsprobe_symbolize::{shortened, SourceFrame};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
-use nsprobe_trace::names::named::{file_name, Named};
+use nsprobe_trace::names::named::{file_name, NamedFrame};
 use std::io::{Result, Write};
 
 /// Why a stack ends, when frames may be missing.
@@ -258,7 +258,7 @@ fn bracketed(view: &FrameView) -> String {
 }
 
 /// A place in a few letters: `libc.so.6+0x928bb`. Its build-id is in JSON.
-fn short_place(named: &Named, frame: Frame) -> String {
+fn short_place(named: &NamedFrame, frame: Frame) -> String {
     let file = named.path.as_ref().and_then(|path| path.file_name());
     let file = match file {
         Some(name) => name.to_string_lossy().into_owned(),
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    fn frame_view(named: Named) -> FrameView {
+    fn frame_view(named: NamedFrame) -> FrameView {
         FrameView {
             frame: Frame::Object {
                 id: 1,
@@ -355,9 +355,9 @@ mod tests {
                     method: *method as u8,
                 },
             },
-            named: Rc::new(Named {
+            named: Rc::new(NamedFrame {
                 functions: vec![function(name, None, false)],
-                ..Named::default()
+                ..NamedFrame::default()
             }),
         };
         frames.iter().map(view).collect()
@@ -420,30 +420,30 @@ mod tests {
         let path = Some(PathBuf::from("/usr/bin/redis-server"));
         use std::path::PathBuf;
         let frames = [
-            frame_view(Named {
+            frame_view(NamedFrame {
                 functions: vec![
                     function("inner", Some(7), true),
                     function("outer", Some(9), false),
                 ],
                 path: path.clone(),
-                ..Named::default()
+                ..NamedFrame::default()
             }),
-            frame_view(Named {
+            frame_view(NamedFrame {
                 functions: vec![function("guess", None, false)],
                 doubtful: true,
                 path,
-                ..Named::default()
+                ..NamedFrame::default()
             }),
-            frame_view(Named {
+            frame_view(NamedFrame {
                 build_id: "abcd".into(),
                 unresolved: Some("the file has no symbols".into()),
-                ..Named::default()
+                ..NamedFrame::default()
             }),
-            frame_view(Named {
+            frame_view(NamedFrame {
                 build_id: "abcd".into(),
                 unresolved: Some("offset 0x40 is between the known functions".into()),
                 path: Some("/usr/lib/libc.so.6".into()),
-                ..Named::default()
+                ..NamedFrame::default()
             }),
         ];
         let lines = text(&frames, StackEnd::BadFramePointer);

@@ -6,11 +6,11 @@ use libnsprobe::common::record::{
     HIT_KERNEL, HIT_RETURN, KIND_HIT, KIND_LATE_STACK, KIND_LOST, KIND_OFF,
 };
 use nsprobe_capsule::model::{
-    Container, End, FrameName, Function, GeneratedName, Header, KernelName, Names, Object, Probe,
-    ProbeTotal, Summary, SymbolName, Text,
+    Container, FrameName, GeneratedName, KernelName, Object, ProbeTotal, RecordedFunction,
+    RecordedNames, RecordedProbe, RecordingEnd, RecordingHeader, Summary, SymbolName, Text,
 };
-use nsprobe_capsule::{FileOutput, Kind, Rest, RestKey, Stack, Writer};
-use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_capsule::{ChunkKind, FileOutput, Rest, RestKey, Stack, Writer};
+use nsprobe_spec::decode::{FieldFormat, WordShape};
 use std::fs::File;
 use std::path::Path;
 use zerocopy::IntoBytes;
@@ -131,8 +131,8 @@ fn records() -> Vec<Vec<u8>> {
     ]
 }
 
-fn function(name: &str, line: Option<u32>, inlined: bool) -> Function {
-    Function {
+fn function(name: &str, line: Option<u32>, inlined: bool) -> RecordedFunction {
+    RecordedFunction {
         name: name.into(),
         offset: (!inlined).then_some(0x12),
         file: line.map(|_| "/build/app.c".into()),
@@ -141,8 +141,8 @@ fn function(name: &str, line: Option<u32>, inlined: bool) -> Function {
     }
 }
 
-fn names() -> Names {
-    let frame = |offset, exact, functions: Vec<Function>| FrameName {
+fn names() -> RecordedNames {
+    let frame = |offset, exact, functions: Vec<RecordedFunction>| FrameName {
         object: 1,
         offset,
         exact,
@@ -151,7 +151,7 @@ fn names() -> Names {
         ..FrameName::default()
     };
     let inlined = function("read<char\u{1b}>", Some(7), true);
-    Names {
+    RecordedNames {
         frames: vec![
             frame(0x1000, true, vec![function("parse", Some(12), false)]),
             frame(
@@ -198,8 +198,8 @@ fn generated(from_ns: u64, name: &str) -> GeneratedName {
     }
 }
 
-fn probe(id: u32, function: &str, fields: Vec<FieldFormat>) -> Probe {
-    Probe {
+fn probe(id: u32, function: &str, fields: Vec<FieldFormat>) -> RecordedProbe {
+    RecordedProbe {
         id,
         planned: id.into(),
         role: "whole".into(),
@@ -215,7 +215,7 @@ fn probe(id: u32, function: &str, fields: Vec<FieldFormat>) -> Probe {
 pub(crate) fn write_sample(path: &Path) {
     let file = File::create(path).unwrap();
     let mut writer = Writer::new(FileOutput::new(file, 0, 4096).unwrap()).unwrap();
-    let header = Header {
+    let header = RecordingHeader {
         nsprobe: "0.1.0".into(),
         abi: 12,
         module: "0.1.0".into(),
@@ -237,7 +237,10 @@ pub(crate) fn write_sample(path: &Path) {
         boot_id: "6a0a\n".into(),
         suspended_ns: 1_500_000_000,
     };
-    let fields = [("text", Shape::Text { most: 64 }), ("f", Shape::Symbol)];
+    let fields = [
+        ("text", WordShape::Text { most: 64 }),
+        ("f", WordShape::Symbol),
+    ];
     let fields = fields.map(|(name, shape)| FieldFormat::new(name, shape));
     let probes = [
         probe(1, "parse", fields.to_vec()),
@@ -258,10 +261,10 @@ pub(crate) fn write_sample(path: &Path) {
         pid: 100,
         ..Container::default()
     };
-    writer.json(Kind::Header, 1, &header).unwrap();
-    writer.json(Kind::Containers, 1, &[container]).unwrap();
-    writer.json(Kind::Probes, 2, &probes).unwrap();
-    writer.json(Kind::Objects, 1, &[object]).unwrap();
+    writer.json(ChunkKind::Header, 1, &header).unwrap();
+    writer.json(ChunkKind::Containers, 1, &[container]).unwrap();
+    writer.json(ChunkKind::Probes, 2, &probes).unwrap();
+    writer.json(ChunkKind::Objects, 1, &[object]).unwrap();
     let inner = [at(0x1000, Method::Registers), at(0x2000, Method::Row)];
     let outer = [
         at(0x3000, Method::Row),
@@ -279,13 +282,13 @@ pub(crate) fn write_sample(path: &Path) {
     ] {
         Stack { id, words }.push_to(&mut body);
     }
-    writer.chunk(Kind::Stacks, 2, &body).unwrap();
+    writer.chunk(ChunkKind::Stacks, 2, &body).unwrap();
     let records = records();
     writer
-        .chunk(Kind::Records, 2, &records[..3].concat())
+        .chunk(ChunkKind::Records, 2, &records[..3].concat())
         .unwrap();
     writer
-        .chunk(Kind::Records, 4, &records[3..].concat())
+        .chunk(ChunkKind::Records, 4, &records[3..].concat())
         .unwrap();
     let mut body = Vec::new();
     let rest = Rest {
@@ -298,8 +301,8 @@ pub(crate) fn write_sample(path: &Path) {
         words: words(&outer),
     };
     rest.push_to(&mut body);
-    writer.chunk(Kind::Rests, 1, &body).unwrap();
-    writer.json(Kind::Names, 8, &names()).unwrap();
+    writer.chunk(ChunkKind::Rests, 1, &body).unwrap();
+    writer.json(ChunkKind::Names, 8, &names()).unwrap();
     let counters = |recorded: u64, lost: u64| {
         let all = [
             ("hits", recorded + lost),
@@ -326,7 +329,9 @@ pub(crate) fn write_sample(path: &Path) {
         names: vec!["/usr/bin/app: DWARF of the probed file".into()],
         ..Summary::default()
     };
-    writer.json(Kind::Summary, 2, &summary).unwrap();
-    writer.json(Kind::End, 1, &End { hits: 6 }).unwrap();
+    writer.json(ChunkKind::Summary, 2, &summary).unwrap();
+    writer
+        .json(ChunkKind::End, 1, &RecordingEnd { hits: 6 })
+        .unwrap();
     writer.finish().unwrap();
 }

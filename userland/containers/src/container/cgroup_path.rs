@@ -26,7 +26,7 @@ pub(super) const ID_LENGTH_MIN: usize = 12;
 
 /// A container in the path of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PathContainer {
     /// The runtime that named it so.
     pub(super) runtime: Runtime,
     /// The id or name in it.
@@ -39,7 +39,7 @@ pub(super) struct Place {
     pub(super) user: Option<u32>,
 }
 
-impl Place {
+impl PathContainer {
     /// The group that it was made in.
     pub(super) fn parent<'a>(&self, path: &'a str) -> &'a str {
         let own = path.get(..self.end).unwrap_or(path);
@@ -52,8 +52,8 @@ impl Place {
 
 /// The containers in a path, the outermost first. What only watches over a container
 /// (conmon, the monitor of lxc, nspawn itself) is in none.
-pub(super) fn places(path: &str) -> Vec<Place> {
-    let mut walk = Walk::default();
+pub(super) fn places(path: &str) -> Vec<PathContainer> {
+    let mut walk = PathWalk::default();
     let mut at = 0;
     for part in path.split('/') {
         let end = at + part.len();
@@ -67,14 +67,14 @@ pub(super) fn places(path: &str) -> Vec<Place> {
 
 /// What the parts so far have shown.
 #[derive(Default)]
-struct Walk<'a> {
+struct PathWalk<'a> {
     before: &'a str,
     pod: Option<Pod>,
     user: Option<u32>,
-    found: Vec<Place>,
+    found: Vec<PathContainer>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PathWalk<'a> {
     /// Whether what is below can be of a container.
     fn step(&mut self, part: &'a str, end: usize) -> bool {
         let before = std::mem::replace(&mut self.before, part);
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
             self.pod = Some(pod);
         }
         if let Some((runtime, name)) = container_of(part, before) {
-            self.found.push(Place {
+            self.found.push(PathContainer {
                 runtime,
                 name,
                 end,

@@ -7,9 +7,9 @@
 
 use super::cgroup_path::is_hex;
 use super::host::Host;
-use super::known::{Findings, Known};
+use super::known::{Findings, KnownContainer};
 use super::kubernetes::Labels;
-use super::state_file::Folder;
+use super::state_file::StateFolder;
 use super::Runtime;
 use crate::Result;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ const DOCKERS: &str = "moby";
 const KUBERNETES: &str = "k8s.io";
 
 #[derive(Default, serde::Deserialize)]
-struct Config {
+struct ContainerdConfig {
     #[serde(default)]
     annotations: Labels,
     #[serde(default)]
@@ -46,12 +46,12 @@ struct Linux {
 }
 
 /// The names that nerdctl has given, by namespace and id.
-type Names = HashMap<(String, String), String>;
+type NerdctlNames = HashMap<(String, String), String>;
 
 /// What containerd says of all users.
 pub(super) fn find(host: &Host, findings: &mut Findings) {
     let nerdctl = findings.note(host.folder("/var/lib/nerdctl"));
-    let given = nerdctl.map_or_else(Names::new, |folder| names(&folder, findings));
+    let given = nerdctl.map_or_else(NerdctlNames::new, |folder| names(&folder, findings));
     for state in STATES {
         if let Some(folder) = findings.note(host.folder(state)) {
             tasks(&folder, None, &given, findings);
@@ -60,7 +60,7 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
     for user in &host.users {
         let home = user.home.as_ref();
         let nerdctl = home.and_then(|home| findings.note(home.folder(".local/share/nerdctl")));
-        let given = nerdctl.map_or_else(Names::new, |folder| names(&folder, findings));
+        let given = nerdctl.map_or_else(NerdctlNames::new, |folder| names(&folder, findings));
         for state in ["containerd", "docker/containerd/daemon"] {
             let folder = user.run.as_ref().map(|run| run.folder(state));
             if let Some(folder) = findings.note(folder.unwrap_or(Ok(None))) {
@@ -71,8 +71,8 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
 }
 
 /// `ADDRESS/names/NAMESPACE/NAME` holds the id.
-fn names(folder: &Folder, findings: &mut Findings) -> Names {
-    let mut all = Names::new();
+fn names(folder: &StateFolder, findings: &mut Findings) -> NerdctlNames {
+    let mut all = NerdctlNames::new();
     for address in folder.names().unwrap_or_default() {
         let names = findings.note(folder.folder(Path::new(&address).join("names")));
         for (namespace, folder) in folders(names, findings) {
@@ -86,7 +86,7 @@ fn names(folder: &Folder, findings: &mut Findings) -> Names {
     all
 }
 
-fn tasks(state: &Folder, user: Option<u32>, names: &Names, findings: &mut Findings) {
+fn tasks(state: &StateFolder, user: Option<u32>, names: &NerdctlNames, findings: &mut Findings) {
     let tasks = findings.note(state.folder(TASKS));
     for (namespace, folder) in folders(tasks, findings) {
         for (id, bundle) in folders(Some(folder), findings) {
@@ -106,7 +106,7 @@ fn tasks(state: &Folder, user: Option<u32>, names: &Names, findings: &mut Findin
 }
 
 /// The directories in one, with their names.
-fn folders(folder: Option<Folder>, findings: &mut Findings) -> Vec<(String, Folder)> {
+fn folders(folder: Option<StateFolder>, findings: &mut Findings) -> Vec<(String, StateFolder)> {
     let Some(folder) = folder else {
         return Vec::new();
     };
@@ -118,14 +118,19 @@ fn folders(folder: Option<Folder>, findings: &mut Findings) -> Vec<(String, Fold
     names.into_iter().filter_map(open).collect()
 }
 
-fn task(bundle: &Folder, namespace: &str, id: String, user: Option<u32>) -> Result<Known> {
+fn task(
+    bundle: &StateFolder,
+    namespace: &str,
+    id: String,
+    user: Option<u32>,
+) -> Result<KnownContainer> {
     let runtime = match namespace {
         DOCKERS => Runtime::Docker,
         _ => Runtime::Containerd,
     };
-    let mut known = Known::new(runtime, id, user);
+    let mut known = KnownContainer::new(runtime, id, user);
     // Without it the pid still counts.
-    let config = bundle.json::<Config>("config.json");
+    let config = bundle.json::<ContainerdConfig>("config.json");
     match config.map(Option::unwrap_or_default) {
         Ok(config) => describe(&mut known, namespace, &config),
         Err(error) => known.claim.problem = Some(error.to_string()),
@@ -134,7 +139,7 @@ fn task(bundle: &Folder, namespace: &str, id: String, user: Option<u32>) -> Resu
     Ok(known)
 }
 
-fn describe(known: &mut Known, namespace: &str, config: &Config) {
+fn describe(known: &mut KnownContainer, namespace: &str, config: &ContainerdConfig) {
     let labels = &config.annotations;
     // Any client may set the labels of Kubernetes; they name pods only where Kubernetes has made
     // them.

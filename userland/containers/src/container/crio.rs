@@ -7,9 +7,9 @@
 
 use super::cgroup_path::is_hex;
 use super::host::Host;
-use super::known::{seconds_of, Findings, Known};
+use super::known::{seconds_of, Findings, KnownContainer};
 use super::kubernetes::Labels;
-use super::state_file::Folder;
+use super::state_file::StateFolder;
 use super::{Pod, Runtime};
 use crate::Result;
 use std::path::Path;
@@ -18,14 +18,14 @@ use std::path::Path;
 const ROOTS: [&str; 2] = ["/run/containers/storage", "/var/lib/containers/storage"];
 
 #[derive(Default, serde::Deserialize)]
-struct Config {
+struct CrioConfig {
     #[serde(default)]
     annotations: Labels,
 }
 
 /// `state.json`: that of the OCI runtime, and more.
 #[derive(Default, serde::Deserialize)]
-struct State {
+struct CrioState {
     #[serde(default)]
     status: String,
     #[serde(default)]
@@ -58,18 +58,18 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
 }
 
 /// None when it is podman's.
-fn container(folder: &Folder, id: String) -> Result<Option<Known>> {
+fn container(folder: &StateFolder, id: String) -> Result<Option<KnownContainer>> {
     let Some(data) = folder.folder(Path::new(&id).join("userdata"))? else {
         return Ok(None);
     };
-    let Some(config) = data.json::<Config>("config.json")? else {
+    let Some(config) = data.json::<CrioConfig>("config.json")? else {
         return Ok(None);
     };
     let labels = &config.annotations;
     let Some(name) = labels.get("io.kubernetes.cri-o.Name") else {
         return Ok(None);
     };
-    let mut known = Known::new(Runtime::Crio, id, None);
+    let mut known = KnownContainer::new(Runtime::Crio, id, None);
     known.pod = labels.pod().or_else(|| of_name(name));
     let container = known.pod.as_ref().and_then(|pod| pod.container.clone());
     known.names.extend(container);
@@ -79,7 +79,7 @@ fn container(folder: &Folder, id: String) -> Result<Option<Known>> {
     known.created = labels
         .get("io.kubernetes.cri-o.Created")
         .and_then(seconds_of);
-    let state = data.json::<State>("state.json")?.unwrap_or_default();
+    let state = data.json::<CrioState>("state.json")?.unwrap_or_default();
     if state.status != "stopped" {
         let pid = [state.init_pid, state.pid]
             .into_iter()

@@ -5,9 +5,9 @@
 
 use super::cgroup_path::is_hex;
 use super::host::Host;
-use super::known::{seconds_of, Findings, Known};
+use super::known::{seconds_of, Findings, KnownContainer};
 use super::kubernetes::Labels;
-use super::state_file::Folder;
+use super::state_file::StateFolder;
 use super::Runtime;
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ struct File {
     #[serde(rename = "Created", default)]
     created: String,
     #[serde(rename = "Config", default)]
-    config: Config,
+    config: DockerConfig,
     #[serde(rename = "State", default)]
-    state: State,
+    state: DockerState,
 }
 
 #[derive(Default, serde::Deserialize)]
-struct Config {
+struct DockerConfig {
     #[serde(rename = "Image", default)]
     image: String,
     #[serde(rename = "Labels", default)]
@@ -33,7 +33,7 @@ struct Config {
 }
 
 #[derive(Default, serde::Deserialize)]
-struct State {
+struct DockerState {
     #[serde(rename = "Running", default)]
     running: bool,
     #[serde(rename = "Pid", default)]
@@ -70,7 +70,7 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
     }
 }
 
-fn data_root(root: &Folder, user: Option<u32>, findings: &mut Findings) {
+fn data_root(root: &StateFolder, user: Option<u32>, findings: &mut Findings) {
     if let Some(folder) = findings.note(root.folder("containers")) {
         containers(&folder, user, findings);
     }
@@ -90,7 +90,7 @@ fn is_mapping(name: &str) -> bool {
         .is_some_and(|(uid, gid)| is_number(uid) && is_number(gid))
 }
 
-fn containers(folder: &Folder, user: Option<u32>, findings: &mut Findings) {
+fn containers(folder: &StateFolder, user: Option<u32>, findings: &mut Findings) {
     let names = findings.note(folder.names().map(Some)).unwrap_or_default();
     for id in names.iter().filter(|id| id.len() == 64 && is_hex(id)) {
         let known = findings.note(container(folder, id, user));
@@ -98,12 +98,12 @@ fn containers(folder: &Folder, user: Option<u32>, findings: &mut Findings) {
     }
 }
 
-fn container(folder: &Folder, id: &str, user: Option<u32>) -> Result<Option<Known>> {
+fn container(folder: &StateFolder, id: &str, user: Option<u32>) -> Result<Option<KnownContainer>> {
     let file: Option<File> = folder.json(Path::new(id).join("config.v2.json"))?;
     let Some(file) = file else {
         return Ok(None);
     };
-    let mut known = Known::new(Runtime::Docker, id.to_owned(), user);
+    let mut known = KnownContainer::new(Runtime::Docker, id.to_owned(), user);
     let name = file.name.trim_start_matches('/');
     known.names = Some(name.to_owned())
         .filter(|name| !name.is_empty())

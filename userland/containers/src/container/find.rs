@@ -6,8 +6,8 @@ use super::join::is_below;
 use super::processes::{Living, Processes, Task};
 use super::running::cgroup;
 use super::NAMESPACE_INODE_MIN;
-use super::{bare_name, cgroups, Container, Containers, Init, Running, Runtime, State};
-use crate::{all_processes, Error, Process, Result};
+use super::{bare_name, cgroups, Container, ContainerState, Containers, Init, Running, Runtime};
+use crate::{all_processes, Process, Result, TargetError};
 use nsprobe_text::nearest;
 
 /// Most names that an error lists.
@@ -67,7 +67,7 @@ impl Containers {
         if let Some(found) = self.of_cgroup(&spec)? {
             return Running::hold(found);
         }
-        Err(Error::NoSuchContainer {
+        Err(TargetError::NoSuchContainer {
             spec: spec.whole.to_owned(),
             nearest: self.known_names(spec.rest),
             unread: self.problems().iter().map(ToString::to_string).collect(),
@@ -77,7 +77,8 @@ impl Containers {
     /// The one that has the name or the id.
     fn known_as(&self, spec: &Spec<'_>) -> Result<Option<&Container>> {
         let text = spec.rest;
-        let of_runtime = |one: &&Container| spec.may_be(one.runtime) && one.state != State::Gone;
+        let of_runtime =
+            |one: &&Container| spec.may_be(one.runtime) && one.state != ContainerState::Gone;
         let all = || self.iter().filter(of_runtime);
         let exact = |one: &&Container| {
             one.name == text
@@ -137,7 +138,7 @@ impl Containers {
         let first = members
             .into_iter()
             .next()
-            .ok_or(Error::EmptyNamespace { inum })?;
+            .ok_or(TargetError::EmptyNamespace { inum })?;
         let container = Container {
             name: bare_name(inum),
             ..of_processes(Runtime::Bare, first.pid(), pids)?
@@ -202,8 +203,8 @@ fn the_one<'a>(spec: &str, mut found: Vec<&'a Container>) -> Result<Option<&'a C
     }
 }
 
-fn ambiguous(spec: &str, matches: impl Iterator<Item = String>) -> Error {
-    Error::AmbiguousContainer {
+fn ambiguous(spec: &str, matches: impl Iterator<Item = String>) -> TargetError {
+    TargetError::AmbiguousContainer {
         spec: spec.to_owned(),
         matches: matches.take(MATCHES_MAX).collect(),
     }
@@ -251,7 +252,7 @@ fn of_group(runtime: Runtime, name: &str, path: &str, tasks: Vec<Task>) -> Resul
         let details = Living.details(task.pid)?;
         Some((details.start_time, task.pid))
     });
-    let (_, first) = oldest.min().ok_or_else(|| Error::NotRunning {
+    let (_, first) = oldest.min().ok_or_else(|| TargetError::NotRunning {
         name: name.to_owned(),
         why: "no process is in its control group".to_owned(),
     })?;
@@ -277,7 +278,7 @@ fn of_processes(runtime: Runtime, first: u32, mut processes: Vec<u32>) -> Result
             is_first: false,
             owns_namespace: false,
         }),
-        state: State::Running,
+        state: ContainerState::Running,
         processes,
         ..Container::nameless()
     })

@@ -3,8 +3,8 @@
 //! containers.
 
 use super::known::Findings;
-use super::state_file::Folder;
-use crate::{Error, Result};
+use super::state_file::StateFolder;
+use crate::{Result, TargetError};
 use std::path::{Path, PathBuf};
 
 /// Longest `/etc/passwd` and most users whose directories are looked at.
@@ -23,9 +23,9 @@ pub(super) struct Host {
 /// A user's directories, as far as they are there.
 pub(super) struct User {
     pub(super) uid: u32,
-    pub(super) home: Option<Folder>,
+    pub(super) home: Option<StateFolder>,
     /// Directory for state that lasts as long as the user is logged in.
-    pub(super) run: Option<Folder>,
+    pub(super) run: Option<StateFolder>,
 }
 
 impl Host {
@@ -71,20 +71,20 @@ impl Host {
     }
 
     /// A directory of root's; `None` when there is none, or when we are not root.
-    pub(super) fn folder(&self, path: impl AsRef<Path>) -> Result<Option<Folder>> {
-        match (Folder::open(&self.path(path.as_ref())), self.is_root) {
+    pub(super) fn folder(&self, path: impl AsRef<Path>) -> Result<Option<StateFolder>> {
+        match (StateFolder::open(&self.path(path.as_ref())), self.is_root) {
             // It is another's, who is not asked for.
-            (Err(Error::StateUnreadable { .. }), false) => Ok(None),
+            (Err(TargetError::StateUnreadable { .. }), false) => Ok(None),
             (folder, _) => folder,
         }
     }
 
     /// A directory of a user's.
-    pub(super) fn folder_of_user(&self, path: &Path) -> Result<Option<Folder>> {
+    pub(super) fn folder_of_user(&self, path: &Path) -> Result<Option<StateFolder>> {
         let path = self.path(path);
         // Most users have none, which needs no look at the mounts.
         match path.symlink_metadata() {
-            Ok(_) => Folder::of_user(&path),
+            Ok(_) => StateFolder::of_user(&path),
             Err(_) => Ok(None),
         }
     }

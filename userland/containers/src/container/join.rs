@@ -8,17 +8,17 @@
 //! start time or its control group agrees, and, for a user's, when the process can be one of
 //! his. Names and arguments of processes tell nothing: any user chooses those.
 
-use super::cgroup_path::{self, Place};
-use super::known::Known;
+use super::cgroup_path::{self, PathContainer};
+use super::known::KnownContainer;
 use super::processes::{Details, Processes, Task};
 use super::{Container, Runtime};
-use crate::{Error, PidSpace, Result};
+use crate::{PidSpace, Result, TargetError};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What the processes of a container have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum InCommon {
     /// The path of a control group.
     Cgroup(String),
     /// A pid namespace.
@@ -27,11 +27,11 @@ enum Key {
     Process(u32),
 }
 
-impl Key {
+impl InCommon {
     /// The path of the control group, if that identifies its processes.
     fn path(&self) -> Option<&str> {
         match self {
-            Key::Cgroup(path) => Some(path),
+            InCommon::Cgroup(path) => Some(path),
             _ => None,
         }
     }
@@ -51,8 +51,8 @@ struct Group {
 /// The containers, those that run first; with what could not be read.
 pub(super) fn join(
     processes: &impl Processes,
-    known: &[Known],
-    problems: &[Error],
+    known: &[KnownContainer],
+    problems: &[TargetError],
     ours: PidSpace,
 ) -> Result<Vec<Container>> {
     let tasks = processes.all()?;
@@ -84,8 +84,8 @@ pub(super) fn join(
 
 struct Join<'a, P> {
     processes: &'a P,
-    known: &'a [Known],
-    problems: &'a [Error],
+    known: &'a [KnownContainer],
+    problems: &'a [TargetError],
     /// Our own pid namespace.
     ours: PidSpace,
     tasks: Vec<Task>,
@@ -95,7 +95,7 @@ struct Join<'a, P> {
     claims: Vec<std::result::Result<u32, Option<String>>>,
     /// Control groups that believable state files name.
     declared: HashMap<String, usize>,
-    groups: BTreeMap<Key, Group>,
+    groups: BTreeMap<InCommon, Group>,
 }
 
 impl<P: Processes> Join<'_, P> {
@@ -127,7 +127,7 @@ impl<P: Processes> Join<'_, P> {
         }
     }
 
-    fn claim(&self, known: &Known) -> std::result::Result<u32, Option<String>> {
+    fn claim(&self, known: &KnownContainer) -> std::result::Result<u32, Option<String>> {
         let claim = &known.claim;
         let pid = claim.pid.ok_or(claim.problem.clone())?;
         let gone = || Some(format!("its process {pid} has exited"));
@@ -147,7 +147,7 @@ impl<P: Processes> Join<'_, P> {
 
     /// The containers in the path of a control group, with the user who has made the outermost:
     /// the owner of a group makes others in it, of any name.
-    fn places(&self, path: &str) -> Vec<Place> {
+    fn places(&self, path: &str) -> Vec<PathContainer> {
         let mut places = cgroup_path::places(path);
         if let Some(place) = places.first_mut().filter(|place| place.user.is_none()) {
             let owner = self.processes.owner(place.parent(path));
@@ -157,7 +157,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// Whether the control group says that the process is the container's.
-    fn is_confirmed(&self, known: &Known, task: &Task) -> bool {
+    fn is_confirmed(&self, known: &KnownContainer, task: &Task) -> bool {
         let is_called = |name: &str| name == known.id || known.names.iter().any(|n| n == name);
         let cgroup = known.claim.cgroup.as_deref();
         let is_in = cgroup.is_some_and(|path| path.len() > 1 && is_below(&task.cgroup, path));
@@ -173,8 +173,8 @@ impl<P: Processes> Join<'_, P> {
                 .end_of(&task.cgroup)
                 .and_then(|end| task.cgroup.get(..end))
             {
-                Some(path) => Key::Cgroup(path.to_owned()),
-                None if task.pid_namespace != self.ours => Key::Namespace(task.pid_namespace),
+                Some(path) => InCommon::Cgroup(path.to_owned()),
+                None if task.pid_namespace != self.ours => InCommon::Namespace(task.pid_namespace),
                 None => continue,
             };
             self.groups.entry(key).or_default().members.push(at);
@@ -200,7 +200,7 @@ impl<P: Processes> Join<'_, P> {
     fn find_first(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for (key, group) in &mut groups {
-            if let Key::Cgroup(path) = key {
+            if let InCommon::Cgroup(path) = key {
                 let oldest = self.oldest(&group.members);
                 group.known = self.known_of(path, oldest);
                 let claimed = group.known.and_then(|at| self.claimed_in(at, path));
@@ -208,7 +208,7 @@ impl<P: Processes> Join<'_, P> {
             }
         }
         // Those of which everything has ended meanwhile.
-        groups.retain(|key, group| group.init.is_some() || !matches!(key, Key::Cgroup(_)));
+        groups.retain(|key, group| group.init.is_some() || !matches!(key, InCommon::Cgroup(_)));
         self.groups = groups;
     }
 
@@ -244,7 +244,7 @@ impl<P: Processes> Join<'_, P> {
             return None;
         };
         let details = self.details(init?)?;
-        let fits = |(at, known): &(usize, &Known)| {
+        let fits = |(at, known): &(usize, &KnownContainer)| {
             let is_it = is_of_place(known, place);
             let is_claimed = self.claimed_in(*at, path).is_some();
             let can_be = || known.user.is_none_or(|user| details.is_of(user));
@@ -262,8 +262,8 @@ impl<P: Processes> Join<'_, P> {
     /// Gives pid namespaces of their own that were made within a container to themselves, and
     /// what joined a container's namespace from elsewhere to the container.
     fn split_namespaces(&mut self) {
-        let mut moved: Vec<(Key, usize)> = Vec::new();
-        let mut owners: Vec<(PidSpace, Key)> = Vec::new();
+        let mut moved: Vec<(InCommon, usize)> = Vec::new();
+        let mut owners: Vec<(PidSpace, InCommon)> = Vec::new();
         for (key, group) in &self.groups {
             let Some(init) = group.init.and_then(|pid| self.task(pid)) else {
                 continue;
@@ -282,7 +282,7 @@ impl<P: Processes> Join<'_, P> {
             self.move_to_namespace(&key, at);
         }
         for (space, owner) in owners {
-            let Some(joined) = self.groups.remove(&Key::Namespace(space)) else {
+            let Some(joined) = self.groups.remove(&InCommon::Namespace(space)) else {
                 continue;
             };
             if let Some(group) = self.groups.get_mut(&owner) {
@@ -301,11 +301,11 @@ impl<P: Processes> Join<'_, P> {
         is_other && depth(task.pid) > depth(init.pid)
     }
 
-    fn move_to_namespace(&mut self, key: &Key, at: usize) {
+    fn move_to_namespace(&mut self, key: &InCommon, at: usize) {
         let Some(task) = self.tasks.get(at) else {
             return;
         };
-        let space = Key::Namespace(task.pid_namespace);
+        let space = InCommon::Namespace(task.pid_namespace);
         if let Some(group) = self.groups.get_mut(key) {
             group.members.retain(|member| *member != at);
         }
@@ -316,7 +316,9 @@ impl<P: Processes> Join<'_, P> {
     fn name_namespaces(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for (key, group) in &mut groups {
-            let Key::Namespace(_) = key else { continue };
+            let InCommon::Namespace(_) = key else {
+                continue;
+            };
             let is_member = |pid: &u32| {
                 let member = self.by_pid.get(pid);
                 member.is_some_and(|at| group.members.contains(at))
@@ -356,7 +358,7 @@ impl<P: Processes> Join<'_, P> {
                         known: Some(at),
                         init: Some(pid),
                     };
-                    self.groups.entry(Key::Process(pid)).or_insert(group);
+                    self.groups.entry(InCommon::Process(pid)).or_insert(group);
                 }
                 None => (),
             }
@@ -372,19 +374,19 @@ pub(super) fn is_below(path: &str, outer: &str) -> bool {
 
 /// Whether the writer of a state file can have made that control group: for a user's file, one
 /// below the group that systemd gave to the user.
-fn may_declare(known: &Known, path: &str) -> bool {
+fn may_declare(known: &KnownContainer, path: &str) -> bool {
     let Some(user) = known.user else { return true };
     path.contains(&format!("/user@{user}.service/"))
 }
 
 /// Whether the owner of a state file can have made a place: users make theirs, of any name,
 /// below what was given to them.
-fn may_be_in(known: &Known, place: &Place) -> bool {
+fn may_be_in(known: &KnownContainer, place: &PathContainer) -> bool {
     place.user == known.user || place.user.is_none()
 }
 
 /// Whether a place in a path can be that of the container.
-fn is_of_place(known: &Known, place: &Place) -> bool {
+fn is_of_place(known: &KnownContainer, place: &PathContainer) -> bool {
     let is_id = place.name.len() >= 12 && cgroup_path::is_hex(&place.name);
     if is_id {
         return known.id == place.name;

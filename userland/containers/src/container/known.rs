@@ -4,12 +4,12 @@
 use super::cgroup_path::{is_hex, ID_LENGTH_MIN};
 use super::host::Host;
 use super::{containerd, crio, docker, kubernetes, lxc, machined, oci, podman, Pod, Runtime};
-use crate::{Error, Result};
+use crate::{Result, TargetError};
 use std::collections::HashMap;
 
 /// A container that a runtime knows, running or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownContainer {
     pub(super) runtime: Runtime,
     /// The runtime's id for it; for some runtimes it is the name.
     pub(super) id: String,
@@ -36,9 +36,9 @@ pub(super) struct Claim {
     pub(super) problem: Option<String>,
 }
 
-impl Known {
-    pub(super) fn new(runtime: Runtime, id: String, user: Option<u32>) -> Known {
-        Known {
+impl KnownContainer {
+    pub(super) fn new(runtime: Runtime, id: String, user: Option<u32>) -> KnownContainer {
+        KnownContainer {
             runtime,
             id,
             names: Vec::new(),
@@ -52,13 +52,13 @@ impl Known {
 
     /// Whether two runtimes mean the same by an id: nobody chooses those of engines, and of
     /// others the process tells.
-    fn is_same(&self, other: &Known) -> bool {
+    fn is_same(&self, other: &KnownContainer) -> bool {
         let is_engines = is_hex(&self.id) && self.id.len() >= ID_LENGTH_MIN;
         is_engines || (self.claim.pid.is_some() && self.claim.pid == other.claim.pid)
     }
 
     /// Takes what another runtime knows of the same container, which it runs for this one.
-    fn absorb(&mut self, other: Known) {
+    fn absorb(&mut self, other: KnownContainer) {
         let (mine, its) = (&mut self.claim, other.claim);
         // A start time goes with its pid.
         if mine.pid.is_none() || mine.pid == its.pid {
@@ -82,8 +82,8 @@ impl Known {
 pub(super) struct Findings {
     /// Pods of Kubernetes by their uids.
     pub(super) pods: HashMap<String, Pod>,
-    pub(super) known: Vec<Known>,
-    pub(super) problems: Vec<Error>,
+    pub(super) known: Vec<KnownContainer>,
+    pub(super) problems: Vec<TargetError>,
 }
 
 impl Findings {
@@ -113,7 +113,7 @@ impl Findings {
     /// Makes one of what several say of the same container of the same user.
     fn merge(&mut self) {
         let mut places: HashMap<(String, Option<u32>), usize> = HashMap::new();
-        let mut merged: Vec<Known> = Vec::new();
+        let mut merged: Vec<KnownContainer> = Vec::new();
         for known in self.known.drain(..) {
             let key = (known.id.clone(), known.user);
             let first = places.get(&key).and_then(|place| merged.get_mut(*place));
@@ -196,15 +196,16 @@ mod tests {
     #[test]
     fn what_two_runtimes_say_of_one_container_is_one() {
         let id = "deadbeef0001";
-        let mut web = Known::new(Runtime::Podman, id.to_owned(), None);
+        let mut web = KnownContainer::new(Runtime::Podman, id.to_owned(), None);
         web.names.push("web".to_owned());
         web.claim.pid = Some(7);
-        let mut low = Known::new(Runtime::Crun, id.to_owned(), None);
+        let mut low = KnownContainer::new(Runtime::Crun, id.to_owned(), None);
         low.claim.pid = Some(7);
         low.claim.start_time = Some(9);
         low.claim.cgroup = Some("/x".to_owned());
-        let other = Known::new(Runtime::Crun, id.to_owned(), Some(1000));
-        let named = [Runtime::Lxc, Runtime::Crun].map(|r| Known::new(r, "web".to_owned(), None));
+        let other = KnownContainer::new(Runtime::Crun, id.to_owned(), Some(1000));
+        let named =
+            [Runtime::Lxc, Runtime::Crun].map(|r| KnownContainer::new(r, "web".to_owned(), None));
         let mut all = vec![web, low, other];
         all.extend(named);
         let mut findings = Findings {

@@ -8,7 +8,7 @@
 
 use super::cgroup_path::is_hex;
 use super::host::Host;
-use super::known::{Findings, Known};
+use super::known::{Findings, KnownContainer};
 use super::{Pod, Runtime};
 use std::collections::HashMap;
 
@@ -77,11 +77,11 @@ pub(super) fn complete(host: &Host, findings: &mut Findings) {
     };
     let names = findings.note(folder.names().map(Some)).unwrap_or_default();
     for (id, pod) in names.iter().filter_map(|name| of_link(name)) {
-        let same = |known: &&mut Known| known.id == id && known.user.is_none();
+        let same = |known: &&mut KnownContainer| known.id == id && known.user.is_none();
         match findings.known.iter_mut().find(same) {
             Some(known) => known.pod = known.pod.take().or(Some(pod)),
             None => {
-                let mut known = Known::new(Runtime::Engine, id.to_owned(), None);
+                let mut known = KnownContainer::new(Runtime::Engine, id.to_owned(), None);
                 known.pod = Some(pod);
                 findings.known.push(known);
             }

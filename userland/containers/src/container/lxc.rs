@@ -5,8 +5,8 @@
 //! below `containers` (`InstancePath`). The control group alone tells the processes.
 
 use super::host::Host;
-use super::known::{Findings, Known};
-use super::state_file::Folder;
+use super::known::{Findings, KnownContainer};
+use super::state_file::StateFolder;
 use super::Runtime;
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
     }
 }
 
-fn containers(folder: &Folder, user: Option<u32>, findings: &mut Findings) {
+fn containers(folder: &StateFolder, user: Option<u32>, findings: &mut Findings) {
     let names = findings.note(folder.names().map(Some)).unwrap_or_default();
     for name in names {
         let known = findings.note(container(folder, name, user));
@@ -55,19 +55,23 @@ fn containers(folder: &Folder, user: Option<u32>, findings: &mut Findings) {
 }
 
 /// None when the directory is no container's.
-fn container(folder: &Folder, name: String, user: Option<u32>) -> Result<Option<Known>> {
+fn container(
+    folder: &StateFolder,
+    name: String,
+    user: Option<u32>,
+) -> Result<Option<KnownContainer>> {
     let config = folder.text(Path::new(&name).join("config"))?;
     Ok(config.map(|config| {
-        let mut known = Known::new(Runtime::Lxc, name, user);
+        let mut known = KnownContainer::new(Runtime::Lxc, name, user);
         known.image = value(&config, "lxc.rootfs.path").map(str::to_owned);
         known
     }))
 }
 
 /// Its name is PROJECT_NAME, unless the project is the default one; no name has a `_`.
-fn managed(runtime: Runtime, name: String) -> Known {
+fn managed(runtime: Runtime, name: String) -> KnownContainer {
     let short = name.rsplit_once('_').map(|(_, short)| short.to_owned());
-    let mut known = Known::new(runtime, name.clone(), None);
+    let mut known = KnownContainer::new(runtime, name.clone(), None);
     known.names.extend(short.into_iter().chain([name]));
     known
 }

@@ -3,8 +3,8 @@
 //! file (systemd, `src/machine/machine.c`, `machine_save`).
 
 use super::host::Host;
-use super::known::{Findings, Known};
-use super::state_file::Folder;
+use super::known::{Findings, KnownContainer};
+use super::state_file::StateFolder;
 use super::Runtime;
 use crate::Result;
 
@@ -22,7 +22,7 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
 }
 
 /// None when it is a virtual machine.
-fn machine(folder: &Folder, name: String) -> Result<Option<Known>> {
+fn machine(folder: &StateFolder, name: String) -> Result<Option<KnownContainer>> {
     let Some(text) = folder.text(&name)? else {
         return Ok(None);
     };
@@ -33,7 +33,7 @@ fn machine(folder: &Folder, name: String) -> Result<Option<Known>> {
         Some("systemd-nspawn") => Runtime::Nspawn,
         _ => Runtime::Machine,
     };
-    let mut known = Known::new(runtime, name, None);
+    let mut known = KnownContainer::new(runtime, name, None);
     known.claim.pid = value(&text, "LEADER").and_then(|pid| pid.parse().ok());
     known.image = value(&text, "ROOT").map(str::to_owned);
     let microseconds = value(&text, "REALTIME").and_then(|time| time.parse::<i64>().ok());

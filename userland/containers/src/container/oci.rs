@@ -4,8 +4,8 @@
 //! (runc, `libcontainer/container_linux.go`, `State`), of users below `/run/user/UID`.
 
 use super::host::Host;
-use super::known::{seconds_of, Findings, Known};
-use super::state_file::Folder;
+use super::known::{seconds_of, Findings, KnownContainer};
+use super::state_file::StateFolder;
 use super::Runtime;
 use crate::Result;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ struct Status {
 
 /// runc's `state.json`.
 #[derive(serde::Deserialize)]
-struct State {
+struct RuncState {
     init_process_pid: u32,
     #[serde(default)]
     init_process_start: Option<u64>,
@@ -67,9 +67,14 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
 }
 
 /// One container of a directory.
-type Reader = fn(&Folder, &str, Option<u32>) -> Result<Option<Known>>;
+type ReadContainer = fn(&StateFolder, &str, Option<u32>) -> Result<Option<KnownContainer>>;
 
-fn each(folder: Result<Option<Folder>>, user: Option<u32>, read: Reader, findings: &mut Findings) {
+fn each(
+    folder: Result<Option<StateFolder>>,
+    user: Option<u32>,
+    read: ReadContainer,
+    findings: &mut Findings,
+) {
     let Some(folder) = findings.note(folder) else {
         return;
     };
@@ -79,10 +84,10 @@ fn each(folder: Result<Option<Folder>>, user: Option<u32>, read: Reader, finding
     }
 }
 
-fn crun(folder: &Folder, id: &str, user: Option<u32>) -> Result<Option<Known>> {
+fn crun(folder: &StateFolder, id: &str, user: Option<u32>) -> Result<Option<KnownContainer>> {
     let status: Option<Status> = folder.json(Path::new(id).join("status"))?;
     Ok(status.map(|status| {
-        let mut known = Known::new(Runtime::Crun, id.to_owned(), user);
+        let mut known = KnownContainer::new(Runtime::Crun, id.to_owned(), user);
         known.created = seconds_of(&status.created);
         known.claim.pid = Some(status.pid).filter(|pid| *pid != 0);
         known.claim.start_time = status.start_time;
@@ -91,10 +96,10 @@ fn crun(folder: &Folder, id: &str, user: Option<u32>) -> Result<Option<Known>> {
     }))
 }
 
-fn runc(folder: &Folder, id: &str, user: Option<u32>) -> Result<Option<Known>> {
-    let state: Option<State> = folder.json(Path::new(id).join("state.json"))?;
+fn runc(folder: &StateFolder, id: &str, user: Option<u32>) -> Result<Option<KnownContainer>> {
+    let state: Option<RuncState> = folder.json(Path::new(id).join("state.json"))?;
     Ok(state.map(|state| {
-        let mut known = Known::new(Runtime::Runc, id.to_owned(), user);
+        let mut known = KnownContainer::new(Runtime::Runc, id.to_owned(), user);
         known.created = seconds_of(&state.created);
         known.claim.pid = Some(state.init_process_pid).filter(|pid| *pid != 0);
         known.claim.start_time = state.init_process_start;

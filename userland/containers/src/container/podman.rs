@@ -9,8 +9,8 @@
 
 use super::cgroup_path::is_hex;
 use super::host::{Host, User};
-use super::known::{seconds_of, Findings, Known};
-use super::state_file::Folder;
+use super::known::{seconds_of, Findings, KnownContainer};
+use super::state_file::StateFolder;
 use super::{Pod, Runtime};
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ const LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
 /// Where one user's containers are.
 struct Store {
-    graph_root: Option<Folder>,
-    run_root: Option<Folder>,
+    graph_root: Option<StateFolder>,
+    run_root: Option<StateFolder>,
     /// The user, unless root.
     user: Option<u32>,
 }
 
 /// An entry of a list.
 #[derive(serde::Deserialize)]
-struct Entry {
+struct PodmanContainer {
     id: String,
     #[serde(default)]
     names: Option<Vec<String>>,
@@ -53,7 +53,7 @@ struct Metadata {
 /// (`libpod/container_internal_common.go`).
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Config {
+struct PodmanConfig {
     annotations: std::collections::HashMap<String, String>,
 }
 
@@ -127,7 +127,8 @@ impl Store {
         for root in [&self.graph_root, &self.run_root].into_iter().flatten() {
             for folder in driver_folders(root, findings) {
                 for list in LISTS {
-                    let entries: Vec<Entry> = findings.note(folder.json(list)).unwrap_or_default();
+                    let entries: Vec<PodmanContainer> =
+                        findings.note(folder.json(list)).unwrap_or_default();
                     for entry in entries {
                         let known = self.known(&folder, list, entry);
                         let known = findings.note(known);
@@ -139,7 +140,12 @@ impl Store {
     }
 
     /// None when it is not podman's.
-    fn known(&self, folder: &Folder, list: &str, entry: Entry) -> Result<Option<Known>> {
+    fn known(
+        &self,
+        folder: &StateFolder,
+        list: &str,
+        entry: PodmanContainer,
+    ) -> Result<Option<KnownContainer>> {
         // It becomes part of a path.
         let is_sound = (12..=64).contains(&entry.id.len()) && is_hex(&entry.id);
         if !is_sound {
@@ -150,7 +156,7 @@ impl Store {
         if !metadata.pod_id.is_empty() {
             return Ok(None);
         }
-        let mut known = Known::new(Runtime::Podman, entry.id, self.user);
+        let mut known = KnownContainer::new(Runtime::Podman, entry.id, self.user);
         known.names = entry.names.unwrap_or_default();
         known.image = Some(metadata.image).filter(|image| !image.is_empty());
         known.created = seconds_of(&entry.created);
@@ -179,9 +185,9 @@ impl Store {
 }
 
 /// The pod that its own configuration names; `None` if it cannot be read.
-fn pod(folder: &Folder, id: &str) -> Option<Pod> {
+fn pod(folder: &StateFolder, id: &str) -> Option<Pod> {
     let file = Path::new(id).join("userdata/config.json");
-    let config: Config = folder.json(file).ok()??;
+    let config: PodmanConfig = folder.json(file).ok()??;
     // Its id: the name is in podman's database alone.
     let id = config.annotations.get("io.kubernetes.cri-o.SandboxID")?;
     Some(Pod {
@@ -191,7 +197,7 @@ fn pod(folder: &Folder, id: &str) -> Option<Pod> {
 }
 
 /// `overlay-containers`, `vfs-containers` and the like below a root.
-fn driver_folders(root: &Folder, findings: &mut Findings) -> Vec<Folder> {
+fn driver_folders(root: &StateFolder, findings: &mut Findings) -> Vec<StateFolder> {
     let names = root.names().map(Some);
     let names = findings.note::<Vec<String>>(names).unwrap_or_default();
     let names = names.iter().filter(|name| name.ends_with("-containers"));
@@ -203,7 +209,7 @@ fn driver_folders(root: &Folder, findings: &mut Findings) -> Vec<Folder> {
 mod tests {
     use super::*;
     use crate::container::scratch::Scratch;
-    use crate::Error;
+    use crate::TargetError;
 
     const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
 
@@ -259,7 +265,7 @@ mod tests {
                 panic!("{text}: {:?}", findings.problems);
             };
             assert!(
-                matches!(problem, Error::StateMalformed { .. }),
+                matches!(problem, TargetError::StateMalformed { .. }),
                 "{text}: {problem}"
             );
         }

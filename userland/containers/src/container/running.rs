@@ -5,7 +5,9 @@ use super::join::is_below;
 use super::processes::Living;
 use super::{cgroups, Container, Containers, Runtime};
 use crate::process::all_processes;
-use crate::{mappings, processes_in_pid_namespace, Error, Library, PidSpace, Process, Result};
+use crate::{
+    mappings, processes_in_pid_namespace, Library, PidSpace, Process, Result, TargetError,
+};
 use std::collections::HashSet;
 
 /// A running container. It is the one that was found as long as its first process lives.
@@ -19,7 +21,7 @@ pub struct Running {
 
 /// What distinguishes the tasks of a container from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ContainerTasks {
     /// They are in this pid namespace, or in one below.
     PidNamespace(PidSpace),
     /// They are in the control group of this id, or in one below.
@@ -48,7 +50,7 @@ impl Running {
 
     /// Holds a container that was running when it was looked at.
     pub fn hold(container: Container) -> Result<Running> {
-        let ended = |why: String| Error::NotRunning {
+        let ended = |why: String| TargetError::NotRunning {
             name: container.name.clone(),
             why,
         };
@@ -57,7 +59,7 @@ impl Running {
             return Err(ended(why.unwrap_or_else(|| "it has no process".to_owned())));
         };
         let process = match Process::open(init.pid) {
-            Err(Error::NoSuchProcess { pid }) => {
+            Err(TargetError::NoSuchProcess { pid }) => {
                 return Err(ended(format!("its process {pid} has exited")))
             }
             other => other?,
@@ -83,17 +85,17 @@ impl Running {
 
     /// What distinguishes its tasks from others. A container started with `--pid=host`, or in a
     /// pod, shares its pid namespace: that would let others in.
-    pub fn scope(&self) -> Result<Scope> {
+    pub fn scope(&self) -> Result<ContainerTasks> {
         let by_group = matches!(self.container.runtime, Runtime::Service | Runtime::Cgroup);
         let owns = self.container.init.is_some_and(|init| init.owns_namespace);
         let id = self.container.cgroup.as_ref().and_then(|cgroup| cgroup.id);
         Ok(match id {
-            Some(id) if by_group || !owns => Scope::Cgroup(id),
-            _ if owns => Scope::PidNamespace(self.pid_namespace()?),
+            Some(id) if by_group || !owns => ContainerTasks::Cgroup(id),
+            _ if owns => ContainerTasks::PidNamespace(self.pid_namespace()?),
             _ if self.container.runtime == Runtime::Bare => {
-                Scope::PidNamespace(self.pid_namespace()?)
+                ContainerTasks::PidNamespace(self.pid_namespace()?)
             }
-            _ => Scope::Processes,
+            _ => ContainerTasks::Processes,
         })
     }
 

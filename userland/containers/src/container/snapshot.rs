@@ -5,8 +5,8 @@ use super::host::Host;
 use super::join::{self, is_below};
 use super::known::Findings;
 use super::processes::{Living, Processes};
-use super::{cgroups, Container, Init, Pod, Runtime, State};
-use crate::{Error, PidSpace, Process, Result};
+use super::{cgroups, Container, ContainerState, Init, Pod, Runtime};
+use crate::{PidSpace, Process, Result, TargetError};
 use std::collections::HashMap;
 
 /// Most containers that have ended and are kept in mind.
@@ -24,7 +24,7 @@ pub struct Containers {
     by_namespace: HashMap<u64, usize>,
     /// Our own pid namespace.
     ours: PidSpace,
-    problems: Vec<Error>,
+    problems: Vec<TargetError>,
 }
 
 impl Containers {
@@ -60,7 +60,7 @@ impl Containers {
         let mut all: Vec<Container> = old
             .filter(|old| old.init.is_some() && !lives(old))
             .map(|old| Container {
-                state: State::Gone,
+                state: ContainerState::Gone,
                 ..old
             })
             .collect();
@@ -145,7 +145,7 @@ impl Containers {
     }
 
     /// What could not be read, so that names may be missing.
-    pub fn problems(&self) -> &[Error] {
+    pub fn problems(&self) -> &[TargetError] {
         &self.problems
     }
 

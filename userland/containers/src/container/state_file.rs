@@ -5,7 +5,7 @@
 //! of it, and no other mount is entered: a file server of that user's need never answer.
 
 use crate::copy::need_not_answer;
-use crate::{Error, Result};
+use crate::{Result, TargetError};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{open, openat2, OFlag, OpenHow, ResolveFlag};
@@ -23,18 +23,18 @@ const ENTRIES_MAX: usize = 20_000;
 
 /// A directory with state in it.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct StateFolder {
     path: PathBuf,
     directory: OwnedFd,
     resolve: ResolveFlag,
 }
 
-impl Folder {
+impl StateFolder {
     /// That of root, or of this machine; `None` when there is none.
-    pub(super) fn open(path: &Path) -> Result<Option<Folder>> {
+    pub(super) fn open(path: &Path) -> Result<Option<StateFolder>> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let found = found(path, open(path, flags, Mode::empty()))?;
-        Ok(found.map(|directory| Folder {
+        Ok(found.map(|directory| StateFolder {
             path: path.to_owned(),
             directory,
             resolve: ResolveFlag::empty(),
@@ -42,7 +42,7 @@ impl Folder {
     }
 
     /// The directory of a user, who controls its contents; `None` if there is none.
-    pub(super) fn of_user(path: &Path) -> Result<Option<Folder>> {
+    pub(super) fn of_user(path: &Path) -> Result<Option<StateFolder>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo");
         let mounts = mounts.map_err(|source| unreadable(path, source))?;
         let Some((mount, line)) = mount_of(&mounts, path) else {
@@ -52,10 +52,10 @@ impl Folder {
             let why = format!("it is on a file system that need not answer ({kind})");
             return Err(unreadable(path, io::Error::other(why)));
         }
-        let Some(mount) = Folder::open(&mount)? else {
+        let Some(mount) = StateFolder::open(&mount)? else {
             return Ok(None);
         };
-        let confined = Folder {
+        let confined = StateFolder {
             resolve: ResolveFlag::RESOLVE_BENEATH
                 | ResolveFlag::RESOLVE_NO_MAGICLINKS
                 | ResolveFlag::RESOLVE_NO_XDEV,
@@ -69,10 +69,10 @@ impl Folder {
     }
 
     /// A directory below; `None` when there is none.
-    pub(super) fn folder(&self, name: impl AsRef<Path>) -> Result<Option<Folder>> {
+    pub(super) fn folder(&self, name: impl AsRef<Path>) -> Result<Option<StateFolder>> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let directory = self.open_at(name.as_ref(), flags)?;
-        Ok(directory.map(|directory| Folder {
+        Ok(directory.map(|directory| StateFolder {
             path: self.path.join(name),
             directory,
             resolve: self.resolve,
@@ -134,8 +134,8 @@ impl Folder {
     }
 
     /// That a file in it does not hold what it must.
-    pub(super) fn malformed(&self, name: impl AsRef<Path>, why: &str) -> Error {
-        Error::StateMalformed {
+    pub(super) fn malformed(&self, name: impl AsRef<Path>, why: &str) -> TargetError {
+        TargetError::StateMalformed {
             path: self.path.join(name),
             why: why.to_owned(),
         }
@@ -176,8 +176,8 @@ fn found<T>(path: &Path, opened: nix::Result<T>) -> Result<Option<T>> {
     }
 }
 
-fn unreadable(path: &Path, source: io::Error) -> Error {
-    Error::StateUnreadable {
+fn unreadable(path: &Path, source: io::Error) -> TargetError {
+    TargetError::StateUnreadable {
         path: path.to_owned(),
         source,
     }
@@ -221,17 +221,20 @@ mod tests {
         let pipe = scratch.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(pipe).status();
         assert!(made.unwrap().success());
-        let folder = Folder::open(scratch.path()).unwrap().unwrap();
+        let folder = StateFolder::open(scratch.path()).unwrap().unwrap();
         assert_eq!(folder.text("text").unwrap().as_deref(), Some("a\n"));
         assert_eq!(folder.pid("number").unwrap(), Some(17));
         assert!(matches!(
             folder.pid("text"),
-            Err(Error::StateMalformed { .. })
+            Err(TargetError::StateMalformed { .. })
         ));
         assert!(folder.text("none").unwrap().is_none());
         for name in ["huge", "pipe", "."] {
             let error = folder.text(name).unwrap_err();
-            assert!(matches!(error, Error::StateUnreadable { .. }), "{error}");
+            assert!(
+                matches!(error, TargetError::StateUnreadable { .. }),
+                "{error}"
+            );
         }
         assert_eq!(folder.names().unwrap(), ["huge", "number", "pipe", "text"]);
     }
@@ -245,7 +248,7 @@ mod tests {
         symlink("../outside", home.join("escape")).unwrap();
         symlink("/etc/passwd", home.join("absolute")).unwrap();
         symlink("inner", home.join("within")).unwrap();
-        let Some(folder) = Folder::of_user(&home).unwrap() else {
+        let Some(folder) = StateFolder::of_user(&home).unwrap() else {
             panic!("no folder");
         };
         assert_eq!(folder.text("within/text").unwrap().as_deref(), Some("mine"));

@@ -5,7 +5,7 @@
 //! the values of the process state are those of the enumerations there.
 
 use super::{At, KernelEvent, KernelEvents, StatedumpShape};
-use crate::error::Error;
+use crate::error::CtfError;
 use crate::trace::Trace;
 use crate::types::Value;
 use nsprobe_common::task::{
@@ -49,12 +49,12 @@ const PLAIN: [(KernelEvent, usize); 6] = [
 
 impl KernelEvents {
     /// A dump begins.
-    pub fn dump_start(&self, trace: &mut Trace, time_ns: u64) -> Result<(), Error> {
+    pub fn dump_start(&self, trace: &mut Trace, time_ns: u64) -> Result<(), CtfError> {
         self.write(trace, KernelEvent::DumpStart, dump_at(time_ns), &[])
     }
 
     /// Ends the dump: all its events were written.
-    pub fn dump_end(&self, trace: &mut Trace, time_ns: u64) -> Result<(), Error> {
+    pub fn dump_end(&self, trace: &mut Trace, time_ns: u64) -> Result<(), CtfError> {
         self.write(trace, KernelEvent::DumpEnd, dump_at(time_ns), &[])
     }
 
@@ -64,7 +64,7 @@ impl KernelEvents {
         trace: &mut Trace,
         record: &TaskRecord,
         details: &TaskDetails<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let at = dump_at(record.time_ns);
         let tid = details.outer().tid;
         self.process_state(trace, at, record, details)?;
@@ -96,7 +96,7 @@ impl KernelEvents {
         at: At,
         record: &TaskRecord,
         details: &TaskDetails<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let outer = details.outer();
         let is_kernel = record.flags & TASK_KERNEL != 0;
         let states: [Value<'_>; 4] = [
@@ -133,7 +133,7 @@ impl KernelEvents {
         at: At,
         record: &TaskRecord,
         tid: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let inum = record.namespaces.get(NAMESPACE_USER).copied().unwrap_or(0);
         let (user, level) = match inum {
             FIRST_USER_NAMESPACE => (record.uid, 0),

@@ -79,7 +79,7 @@ pub enum KernelEvent {
 
 /// Types of fields, by the C types that LTTng makes them of.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum FieldType {
     /// `pid_t` and `int`.
     Int,
     /// `unsigned int`, `uid_t` and `gid_t`.
@@ -100,18 +100,18 @@ pub(super) enum Kind {
     Pids,
 }
 
-use Kind::{Bool, Comm, Int, Long, Pids, Pointer, Text, Unsigned, Wide};
+use FieldType::{Bool, Comm, Int, Long, Pids, Pointer, Text, Unsigned, Wide};
 
-const WAKE: &[(&str, Kind)] = &[
+const WAKE: &[(&str, FieldType)] = &[
     ("comm", Comm),
     ("tid", Int),
     ("prio", Int),
     ("target_cpu", Int),
 ];
-const NAMESPACE: &[(&str, Kind)] = &[("tid", Int), ("ns_inum", Unsigned)];
+const NAMESPACE: &[(&str, FieldType)] = &[("tid", Int), ("ns_inum", Unsigned)];
 
 /// `lttng_statedump_process_state` of the old shape.
-const PROCESS_STATE_OLD: &[(&str, Kind)] = &[
+const PROCESS_STATE_OLD: &[(&str, FieldType)] = &[
     ("tid", Int),
     ("vtid", Int),
     ("pid", Int),
@@ -129,10 +129,14 @@ const PROCESS_STATE_OLD: &[(&str, Kind)] = &[
 ];
 
 /// `sched_process_exit` of kernels before 6.16.
-const EXIT_OLD: &[(&str, Kind)] = &[("comm", Comm), ("tid", Int), ("prio", Int)];
+const EXIT_OLD: &[(&str, FieldType)] = &[("comm", Comm), ("tid", Int), ("prio", Int)];
 
 /// An event, its name, and its fields with their types.
-type Layout = (KernelEvent, &'static str, &'static [(&'static str, Kind)]);
+type Layout = (
+    KernelEvent,
+    &'static str,
+    &'static [(&'static str, FieldType)],
+);
 
 /// All events, with the fields that they have in the new shape.
 #[rustfmt::skip]
@@ -189,7 +193,7 @@ pub(super) const ALL: [Layout; 23] = [
     (KernelEvent::TaskCgroup, "nsprobe_task_cgroup", &[("tid", Int), ("cgroup", Wide)]),
 ];
 
-impl Kind {
+impl FieldType {
     fn kind(self) -> Type {
         match self {
             Int => Type::signed(32),

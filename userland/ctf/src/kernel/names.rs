@@ -12,11 +12,11 @@ const UNKNOWN: &str = "?";
 /// The names that threads had last. One that has ended keeps its own until its number comes
 /// back: it is switched away from once more.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ThreadNames {
     known: HashMap<u32, [u8; 16]>,
 }
 
-impl Names {
+impl ThreadNames {
     /// Thread `tid` has this name.
     pub(super) fn set(&mut self, tid: u32, name: [u8; 16]) {
         if self.known.len() < NAMES_MAX || self.known.contains_key(&tid) {

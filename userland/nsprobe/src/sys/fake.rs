@@ -2,7 +2,7 @@
 //! The kernel's side of a ring for tests: a memory file laid out like the
 //! module's mapping, and a writer that follows the module's protocol.
 
-use super::{MappedRing, Mapping};
+use super::{MappedMemory, MappedRing};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nsprobe_common::record::{Header, BUSY, DISCARD};
 use nsprobe_common::ring::{ConsumerPage, Geometry, ProducerPage, Reservation};
@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 
 /// The writer of one ring.
 pub(crate) struct FakeKernel {
-    memory: Mapping,
+    memory: MappedMemory,
     geometry: Geometry,
     producer: u64,
     pub(crate) lost: u64,
@@ -25,7 +25,7 @@ pub(crate) fn ring(data_bytes: u64, start: u64) -> (FakeKernel, MappedRing) {
     let total = 2 * PAGE + data_bytes as usize;
     let file = File::from(memfd_create("ring", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(total as u64).unwrap();
-    let mut memory = Mapping::reserve(total).unwrap();
+    let mut memory = MappedMemory::reserve(total).unwrap();
     memory.place(0, total, (&file, 0), true).unwrap();
     let kernel = FakeKernel {
         memory,

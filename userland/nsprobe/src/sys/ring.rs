@@ -8,7 +8,7 @@
 //!
 //! The data lies there twice, so a record that wraps is contiguous.
 
-use super::{Mapping, Result};
+use super::MappedMemory;
 use nix::errno::Errno;
 use nsprobe_common::record::{Corrupt, BUSY, LENGTH};
 use nsprobe_common::ring::{ConsumerPage, Geometry, ProducerPage};
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 ///   has seen to that, and it stays frozen.
 #[derive(Debug)]
 pub(crate) struct MappedRing {
-    page: Mapping,
-    shared: Mapping,
+    page: MappedMemory,
+    shared: MappedMemory,
     page_bytes: usize,
     geometry: Geometry,
     consumed: u64,
@@ -42,15 +42,15 @@ impl MappedRing {
         offset: u64,
         page_bytes: usize,
         ring_bytes: u64,
-    ) -> Result<MappedRing> {
+    ) -> Result<MappedRing, Errno> {
         let geometry = Geometry::new(ring_bytes).ok_or(Errno::EINVAL)?;
         let data_bytes = usize::try_from(ring_bytes).map_err(|_| Errno::EOVERFLOW)?;
         if !page_bytes.is_power_of_two() || page_bytes < 4096 || data_bytes % page_bytes != 0 {
             return Err(Errno::EINVAL);
         }
-        let mut page = Mapping::reserve(page_bytes)?;
+        let mut page = MappedMemory::reserve(page_bytes)?;
         page.place(0, page_bytes, (&file, offset), true)?;
-        let mut shared = Mapping::reserve(page_bytes + 2 * data_bytes)?;
+        let mut shared = MappedMemory::reserve(page_bytes + 2 * data_bytes)?;
         let producer = offset + page_bytes as u64;
         let data = producer + page_bytes as u64;
         shared.place(0, page_bytes + data_bytes, (&file, producer), false)?;
@@ -108,11 +108,7 @@ impl MappedRing {
 
     /// The record at `position`, when there is a committed one that ends at or
     /// before `end`. `end` is a producer position that was seen before.
-    pub(crate) fn record(
-        &self,
-        position: u64,
-        end: u64,
-    ) -> std::result::Result<Option<&[u8]>, Corrupt> {
+    pub(crate) fn record(&self, position: u64, end: u64) -> Result<Option<&[u8]>, Corrupt> {
         let room = end.wrapping_sub(position);
         let unread = end.wrapping_sub(self.consumed);
         if room == 0 {

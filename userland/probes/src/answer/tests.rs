@@ -2,9 +2,9 @@
 //! What is sent is what comes, unless it is more than a query can bring.
 
 use super::*;
-use crate::Sink;
+use crate::OwnedSink;
 use nsprobe_common::program::{Operation, Step};
-use nsprobe_spec::decode::Shape;
+use nsprobe_spec::decode::WordShape;
 use nsprobe_spec::{Layout, Spec};
 
 fn probe_query() -> ProbeQuery {
@@ -12,7 +12,7 @@ fn probe_query() -> ProbeQuery {
         spec: Spec::parse("f").unwrap(),
         typed: "f".to_owned(),
         path: "/app".to_owned(),
-        sink: Sink::Record,
+        sink: OwnedSink::Record,
         at_return: false,
         max_probes: 2,
         inlined: false,
@@ -31,7 +31,7 @@ fn nested(depth: usize) -> FieldFormat {
         of: Box::new(of),
     };
     let layout = (0..depth).fold(Layout::Bytes(8), |of, _| array(of));
-    FieldFormat::new("field", Shape::Object { bytes: 8, layout })
+    FieldFormat::new("field", WordShape::Object { bytes: 8, layout })
 }
 
 fn probes() -> Probes {
@@ -53,7 +53,7 @@ fn probes() -> Probes {
             format: 0,
             function: "f".to_owned(),
         }],
-        programs: vec![Code {
+        programs: vec![StepProgram {
             steps: vec![
                 Step {
                     operation: Operation::Constant as u8,
@@ -67,7 +67,7 @@ fn probes() -> Probes {
             data: vec![1, 2, 3],
         }],
         formats: vec![vec![nested(8)]],
-        keys: vec![FieldFormat::new("comm", Shape::Comm)],
+        keys: vec![FieldFormat::new("comm", WordShape::Comm)],
         notes: vec!["a note".to_owned()],
     }
 }
@@ -125,7 +125,7 @@ fn what_no_wish_brings_is_not_sound() {
     }));
     assert!(!is_sound(&|probes| {
         let mut many = nested(0);
-        many.shape = Shape::Object {
+        many.shape = WordShape::Object {
             bytes: 8,
             layout: Layout::Array {
                 count: u16::MAX,

@@ -17,19 +17,19 @@ mod table;
 mod undescribed;
 mod unit;
 
-use crate::breakpoint::{has_bad_prefix, Function};
+use crate::breakpoint::{has_bad_prefix, FunctionCode};
 use budget::Budget;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
-use unit::{Branch, Kind, Unit};
+use unit::{Branch, BranchKind, SweptFunction};
 
 /// Most jumps from a function, each to another one, that are followed.
 pub const JUMPS_MAX: usize = 4;
 
 /// The code of a file, as far as exits are followed through it.
-pub trait Code {
+pub trait FileCode {
     /// The piece of code (a function, or a part of one that the compiler moved elsewhere) that
     /// holds an address: where it begins, and its bytes.
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)>;
@@ -175,13 +175,13 @@ impl fmt::Display for Unclear {
 }
 
 /// All instructions by which a function is left, but for calls that do not return.
-pub fn exits(function: &Function<'_>, code: &dyn Code) -> Result<Exits, Unclear> {
+pub fn exits(function: &FunctionCode<'_>, code: &dyn FileCode) -> Result<Exits, Unclear> {
     if function.bytes.is_empty() {
         return Err(Unclear::NoCode);
     }
     let mut budget = Budget::default();
-    let unit = Unit::of(function, code, &mut budget)?;
-    let mut walk = Walk {
+    let unit = SweptFunction::of(function, code, &mut budget)?;
+    let mut walk = ExitWalk {
         code,
         budget,
         followed: vec![(unit, 0)],
@@ -200,22 +200,22 @@ pub fn exits(function: &Function<'_>, code: &dyn Code) -> Result<Exits, Unclear>
 }
 
 /// The walk from a function through those that it leaves to, the nearest first.
-struct Walk<'c> {
-    code: &'c dyn Code,
+struct ExitWalk<'c> {
+    code: &'c dyn FileCode,
     budget: Budget,
     /// What was understood, and how many jumps from the function it is.
-    followed: Vec<(Unit<'c>, usize)>,
+    followed: Vec<(SweptFunction<'c>, usize)>,
     /// Where something cannot be followed to.
     refused: BTreeSet<u64>,
     left: Vec<Left>,
 }
 
-impl<'c> Walk<'c> {
+impl<'c> ExitWalk<'c> {
     /// Goes where a branch of what was followed goes.
     fn follow(&mut self, number: usize, jumps: usize, branch: &Branch) -> Result<(), Unclear> {
         let slot = self.slot_of_stub(branch.target);
         let behind = match branch.kind {
-            Kind::Always => self.code.behind(branch.target, slot),
+            BranchKind::Always => self.code.behind(branch.target, slot),
             _ => Behind::Unknown,
         };
         if behind != Behind::Unknown {
@@ -250,12 +250,12 @@ impl<'c> Walk<'c> {
     }
 
     /// The function that a jump goes to, when all of it is understood.
-    fn unit_at(&mut self, target: u64) -> Option<Unit<'c>> {
+    fn unit_at(&mut self, target: u64) -> Option<SweptFunction<'c>> {
         let piece = self.budget.piece(self.code, target)?;
         if piece::slot_of_stub(&piece, target).is_some() {
             return None;
         }
-        let unit = Unit::at(piece, target, self.code, &mut self.budget).ok()?;
+        let unit = SweptFunction::at(piece, target, self.code, &mut self.budget).ok()?;
         // A thunk, through which others go as well.
         let only_jumps =
             unit.returns.is_empty() && !unit.left.is_empty() && unit.leaving().is_empty();

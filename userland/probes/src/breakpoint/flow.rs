@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the branches of a function go.
 
-use crate::breakpoint::{decode, Function, FUNCTION_BYTES_MAX};
+use crate::breakpoint::{decode, FunctionCode, FUNCTION_BYTES_MAX};
 use iced_x86::{Code, FlowControl, Instruction};
 
 /// The branches of a function.
@@ -13,7 +13,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// Follows the whole code, from its first instruction to its last; `None` if a branch has an
     /// unknown target.
-    pub(crate) fn of(function: &Function<'_>) -> Option<Flow> {
+    pub(crate) fn of(function: &FunctionCode<'_>) -> Option<Flow> {
         let mut targets = Vec::new();
         // With indirect branch tracking, jumps that are tracked land on an `endbr64`.
         let is_tracked = decode(function.bytes, function.address)?.code() == Code::Endbr64;

@@ -11,7 +11,7 @@ fn placed(parts: &[&[u8]]) -> (usize, Cost) {
 
 fn placed_for(parts: &[&[u8]], needs: Needs) -> (usize, Cost) {
     let bytes = parts.concat();
-    let function = Function {
+    let function = FunctionCode {
         address: 0x1000,
         bytes: &bytes,
         elsewhere: &[],
@@ -127,7 +127,7 @@ fn nothing_else_may_lead_to_the_place() {
     // A part that was moved elsewhere jumps back.
     let bytes = [&ENDBR64[..], &push, &[0xc3]].concat();
     let cold: &[u8] = &[0xe9, 0xff, 0xef, 0xff, 0xff];
-    let function = Function {
+    let function = FunctionCode {
         address: 0x1000,
         bytes: &bytes,
         elsewhere: &[(0x2000, cold)],
@@ -138,7 +138,7 @@ fn nothing_else_may_lead_to_the_place() {
 #[test]
 fn a_plain_ret_is_found() {
     let found = |bytes: &[u8]| {
-        ret(&Function {
+        ret(&FunctionCode {
             address: 0,
             bytes,
             elsewhere: &[],
@@ -153,7 +153,7 @@ fn a_plain_ret_is_found() {
 #[test]
 fn boundaries_are_found() {
     let bytes = [&ENDBR64[..], &[0x55], &[0x48, 0x89, 0xe5], &[0x06]].concat();
-    let function = Function {
+    let function = FunctionCode {
         address: 0,
         bytes: &bytes,
         elsewhere: &[],
@@ -169,7 +169,7 @@ fn boundaries_are_found() {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let function = Function { address: 0x1000, bytes: &bytes, elsewhere: &[] };
+        let function = FunctionCode { address: 0x1000, bytes: &bytes, elsewhere: &[] };
         if let Some(found) = place(&function, Needs::default(), false) {
             prop_assert!(found.offset < bytes.len());
             prop_assert_eq!(boundary(&function, found.offset), Boundary::Instruction);

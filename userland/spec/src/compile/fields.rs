@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fields of a spec: what is fetched for each, and how it is shown.
 
-use super::{Compiler, Result};
-use crate::decode::{FieldFormat, Shape};
+use super::Compiler;
+use crate::decode::{FieldFormat, WordShape};
 use crate::resolve::{Of, Thing};
-use crate::scope::Place;
+use crate::scope::ValuePlace;
 use crate::steps::End;
-use crate::syntax::{Expression, Field, Format, Kind, Span, SpecError, TEXT_BYTES};
+use crate::syntax::{Expression, ExpressionKind, Field, Span, SpecError, ValueFormat, TEXT_BYTES};
 use crate::value::BinaryOperator;
 use crate::{types, Value};
 use nsprobe_common::program::{Context, Operation, BYTES_MAX};
@@ -15,16 +15,16 @@ use nsprobe_common::program::{Context, Operation, BYTES_MAX};
 const SPLIT_BYTES_MAX: u16 = 64;
 
 /// What is fetched for a field, and how it is shown.
-pub(super) struct Shown {
+pub(super) struct ShownField {
     pub(super) value: Value,
     /// Of a string that says how long it is.
     pub(super) length: Option<Value>,
-    pub(super) shape: Shape,
+    pub(super) shape: WordShape,
 }
 
-impl Shown {
-    fn new(value: Value, shape: Shape) -> Shown {
-        Shown {
+impl ShownField {
+    fn new(value: Value, shape: WordShape) -> ShownField {
+        ShownField {
             value,
             length: None,
             shape,
@@ -33,10 +33,10 @@ impl Shown {
 }
 
 impl Compiler<'_> {
-    pub(super) fn fields(&mut self, fields: &[Field]) -> Result<Vec<FieldFormat>> {
+    pub(super) fn fields(&mut self, fields: &[Field]) -> Result<Vec<FieldFormat>, SpecError> {
         let mut formats = Vec::new();
         for field in fields {
-            if let Kind::All { locals } = field.value.kind {
+            if let ExpressionKind::All { locals } = field.value.kind {
                 self.all(field, locals, &mut formats)?;
                 continue;
             }
@@ -55,7 +55,12 @@ impl Compiler<'_> {
 
     /// All parameters or variables. Those that cannot be fetched are absent from every
     /// record, and a note says why.
-    fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
+    fn all(
+        &mut self,
+        field: &Field,
+        locals: bool,
+        formats: &mut Vec<FieldFormat>,
+    ) -> Result<(), SpecError> {
         let scope = self.resolver.scope;
         let failed = |why| crate::resolve::said(&field.span, why);
         let mut variables = scope.parameters().map_err(failed)?;
@@ -72,7 +77,7 @@ impl Compiler<'_> {
             let one = Field {
                 name: name.clone(),
                 value: Expression {
-                    kind: Kind::Name(name.clone()),
+                    kind: ExpressionKind::Name(name.clone()),
                     span: field.span.clone(),
                 },
                 format: None,
@@ -87,53 +92,53 @@ impl Compiler<'_> {
                             true => error.message,
                             false => format!("{name}: {error}"),
                         });
-                    formats.push(FieldFormat::new(&name, Shape::Missing));
+                    formats.push(FieldFormat::new(&name, WordShape::Missing));
                 }
             }
         }
         Ok(())
     }
 
-    fn field(&mut self, field: &Field) -> Result<FieldFormat> {
+    fn field(&mut self, field: &Field) -> Result<FieldFormat, SpecError> {
         let span = &field.span;
-        if field.value.kind == Kind::Comm {
+        if field.value.kind == ExpressionKind::Comm {
             for context in [Context::CommLow, Context::CommHigh] {
                 self.steps
                     .effect(Operation::Field, &Value::Context(context), 0, span)?;
             }
-            return Ok(FieldFormat::new(&field.name, Shape::Comm));
+            return Ok(FieldFormat::new(&field.name, WordShape::Comm));
         }
-        if field.format == Some(Format::Symbol) {
+        if field.format == Some(ValueFormat::Symbol) {
             let address = self.resolver.scalar(&field.value)?.value;
             let file = Value::Image(0);
             let in_file = Value::binary(BinaryOperator::Subtract, address.clone(), file);
             for value in [address, in_file] {
                 self.steps.effect(Operation::Field, &value, 0, span)?;
             }
-            return Ok(FieldFormat::new(&field.name, Shape::Symbol));
+            return Ok(FieldFormat::new(&field.name, WordShape::Symbol));
         }
-        let Shown {
+        let ShownField {
             value,
             length,
             shape,
         } = self.shaped(field)?;
-        if let Shape::Split { bytes, .. } = &shape {
+        if let WordShape::Split { bytes, .. } = &shape {
             let thing = self.resolver.thing(&field.value)?;
             for word in split(&thing.place, *bytes, span)? {
                 self.steps.effect(Operation::Field, &word, 0, span)?;
             }
             return Ok(FieldFormat::new(&field.name, shape));
         }
-        if let (Shape::Slice { .. }, Some(length)) = (&shape, &length) {
+        if let (WordShape::Slice { .. }, Some(length)) = (&shape, &length) {
             self.steps.effect(Operation::Field, length, 0, span)?;
         }
         let (operation, bytes) = match &shape {
-            Shape::Slice { most: bytes } => (Operation::FieldSlice, i32::from(*bytes)),
-            Shape::Bytes { count: bytes } if length.is_some() => {
+            WordShape::Slice { most: bytes } => (Operation::FieldSlice, i32::from(*bytes)),
+            WordShape::Bytes { count: bytes } if length.is_some() => {
                 (Operation::FieldSlice, i32::from(*bytes))
             }
-            Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
-            Shape::Bytes { count: bytes } | Shape::Object { bytes, .. } => {
+            WordShape::Text { most } => (Operation::FieldString, i32::from(*most)),
+            WordShape::Bytes { count: bytes } | WordShape::Object { bytes, .. } => {
                 (Operation::FieldBytes, i32::from(*bytes))
             }
             _ => (Operation::Field, 0),
@@ -145,7 +150,7 @@ impl Compiler<'_> {
     }
 
     /// What is fetched for a field, and how it is shown.
-    pub(super) fn shaped(&self, field: &Field) -> Result<Shown> {
+    pub(super) fn shaped(&self, field: &Field) -> Result<ShownField, SpecError> {
         let expression = &field.value;
         let thing = self.resolver.thing(expression)?;
         let text = self.resolver.counted(&thing, &expression.span)?;
@@ -156,14 +161,14 @@ impl Compiler<'_> {
                 return Err(SpecError::new(expression.span.clone(), message));
             }
             let shape = match field.format {
-                None => Some(Shape::Slice { most: TEXT_BYTES }),
-                Some(Format::Text { most }) => Some(Shape::Slice { most }),
-                Some(Format::Bytes { count }) => Some(Shape::Bytes { count }),
+                None => Some(WordShape::Slice { most: TEXT_BYTES }),
+                Some(ValueFormat::Text { most }) => Some(WordShape::Slice { most }),
+                Some(ValueFormat::Bytes { count }) => Some(WordShape::Bytes { count }),
                 // The error that it is no number.
                 Some(_) => None,
             };
             if let Some(shape) = shape {
-                return Ok(Shown {
+                return Ok(ShownField {
                     value: text.address,
                     length: text.length,
                     shape,
@@ -178,15 +183,15 @@ impl Compiler<'_> {
         let is_named = matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. }));
         let format = field.format.or_else(|| self.resolver.format(&thing.of));
         match format {
-            Some(Format::Text { most }) => Ok(Shown::new(
+            Some(ValueFormat::Text { most }) => Ok(ShownField::new(
                 self.resolver.text_address(expression)?,
-                Shape::Text { most },
+                WordShape::Text { most },
             )),
-            Some(Format::Bytes { count }) => Ok(Shown::new(
+            Some(ValueFormat::Bytes { count }) => Ok(ShownField::new(
                 self.bytes_address(field, thing)?,
-                Shape::Bytes { count },
+                WordShape::Bytes { count },
             )),
-            Some(Format::Name) if !is_named => {
+            Some(ValueFormat::Name) if !is_named => {
                 let message = "this has no names for its numbers: it is no enumeration";
                 Err(SpecError::new(expression.span.clone(), message))
             }
@@ -197,25 +202,25 @@ impl Compiler<'_> {
                     Some(types::Shape::Character { bytes: 2.., .. })
                 );
                 let shape = match field.format {
-                    None | Some(Format::Name) => self.resolver.shape(&thing.of),
-                    Some(Format::Char) if is_wide => self.resolver.shape(&thing.of),
-                    Some(format) => Shape::Number(format),
+                    None | Some(ValueFormat::Name) => self.resolver.shape(&thing.of),
+                    Some(ValueFormat::Char) if is_wide => self.resolver.shape(&thing.of),
+                    Some(format) => WordShape::Number(format),
                 };
-                Ok(Shown::new(value, shape))
+                Ok(ShownField::new(value, shape))
             }
         }
     }
 
     /// A struct or array that is shown as a whole.
-    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<Shown>> {
+    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<ShownField>, SpecError> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
         let is_struct = matches!(kind.shape, types::Shape::Struct { .. });
         let is_array = matches!(kind.shape, types::Shape::Array { .. });
         let address = match &thing.place {
-            Place::Memory(address) => address,
-            Place::Pieces(_) if is_struct => return self.in_registers(thing, kind, span),
+            ValuePlace::Memory(address) => address,
+            ValuePlace::Pieces(_) if is_struct => return self.in_registers(thing, kind, span),
             _ => return Ok(None),
         };
         if !is_struct && !is_array || thing.of_entry || self.resolver.is_text(&thing.of) {
@@ -226,8 +231,8 @@ impl Compiler<'_> {
             Ok(1..=BYTES_MAX) => {
                 let layout = self.resolver.layout(kind, span)?;
                 let bytes = bytes as u16;
-                let shape = Shape::Object { bytes, layout };
-                return Ok(Some(Shown::new(address.clone(), shape)));
+                let shape = WordShape::Object { bytes, layout };
+                return Ok(Some(ShownField::new(address.clone(), shape)));
             }
             // As C has it: an array is the address of its first element.
             Ok(0) if is_array => return Ok(None),
@@ -247,7 +252,7 @@ impl Compiler<'_> {
         thing: &Thing,
         kind: &types::Type,
         span: &Span,
-    ) -> Result<Option<Shown>> {
+    ) -> Result<Option<ShownField>, SpecError> {
         let bytes = self.resolver.bytes(&thing.of).unwrap_or(0);
         let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
         if !(1..=SPLIT_BYTES_MAX).contains(&bytes) {
@@ -255,36 +260,36 @@ impl Compiler<'_> {
         }
         let layout = self.resolver.layout(kind, span)?;
         split(&thing.place, bytes, span)?;
-        let shape = Shape::Split { bytes, layout };
-        Ok(Some(Shown::new(Value::Constant(0), shape)))
+        let shape = WordShape::Split { bytes, layout };
+        Ok(Some(ShownField::new(Value::Constant(0), shape)))
     }
 
     /// The address of bytes: where a struct or array lies, else what a pointer or word
     /// holds.
-    fn bytes_address(&self, field: &Field, thing: Thing) -> Result<Value> {
+    fn bytes_address(&self, field: &Field, thing: Thing) -> Result<Value, SpecError> {
         let is_whole = matches!(
             thing.of.shape(),
             Some(types::Shape::Struct { .. } | types::Shape::Opaque { bytes: Some(_) })
         );
         match thing.place {
-            Place::Memory(address) if is_whole && !thing.of_entry => Ok(address),
+            ValuePlace::Memory(address) if is_whole && !thing.of_entry => Ok(address),
             _ => self.resolver.bytes_address(&field.value),
         }
     }
 }
 
 /// The words of something that lies in pieces, which must be in registers and have all of it.
-fn split(place: &Place, bytes: u16, span: &Span) -> Result<Vec<Value>> {
+fn split(place: &ValuePlace, bytes: u16, span: &Span) -> Result<Vec<Value>, SpecError> {
     let message = "some of it is not available here: name one of its members";
     let missing = || SpecError::new(span.clone(), message);
-    let Place::Pieces(pieces) = place else {
+    let ValuePlace::Pieces(pieces) = place else {
         return Err(missing());
     };
     let word = |from: u64| {
         let mut end = from;
         let mut word = Value::Constant(0);
         for piece in pieces.iter().filter(|piece| piece.offset / 8 == from / 8) {
-            let Place::Value(value) = &piece.place else {
+            let ValuePlace::Value(value) = &piece.place else {
                 return None;
             };
             let bits = u8::try_from(piece.bytes * 8).ok()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Allocations and frees as spans: the key is the process and the address, the value the bytes.
 
-use super::{Compiler, Result};
+use super::Compiler;
 use crate::steps::End;
 use crate::syntax::{Field, Span, Spec, SpecError};
 use crate::{BinaryOperator, Value};
@@ -17,7 +17,11 @@ impl Compiler<'_> {
     ///
     /// A function whose `freed` is its `block` may have it from another one that is probed: with
     /// `sample` it ends that one's span and draws itself.
-    pub(super) fn spans(&mut self, spec: &Spec, sample: u64) -> Result<Option<(Value, Span)>> {
+    pub(super) fn spans(
+        &mut self,
+        spec: &Spec,
+        sample: u64,
+    ) -> Result<Option<(Value, Span)>, SpecError> {
         let [block, bytes, freed] = fields(spec)?;
         let takes_over = match block.zip(freed) {
             Some((block, freed)) => self.number(block)? == self.number(freed)?,
@@ -60,12 +64,12 @@ impl Compiler<'_> {
         Ok(early)
     }
 
-    fn require(&mut self, value: &Value, field: &Field) -> Result<()> {
+    fn require(&mut self, value: &Value, field: &Field) -> Result<(), SpecError> {
         self.steps.effect(Operation::Require, value, 0, &field.span)
     }
 
     /// The key of a block.
-    fn key_of(&mut self, block: &Field) -> Result<()> {
+    fn key_of(&mut self, block: &Field) -> Result<(), SpecError> {
         let address = self.number(block)?;
         for value in [&Value::Context(Context::Pid), &address] {
             self.steps.effect(Operation::Key, value, 0, &block.span)?;
@@ -73,7 +77,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn number(&self, field: &Field) -> Result<Value> {
+    fn number(&self, field: &Field) -> Result<Value, SpecError> {
         if field.format.is_some() {
             let message = "this takes no format; a cast takes a part of it, as in (u32)arg1";
             return Err(SpecError::new(field.span.clone(), message));
@@ -90,7 +94,7 @@ fn is_taken(size: &Value, sample: u64) -> Value {
 }
 
 /// The fields by their meaning.
-fn fields(spec: &Spec) -> Result<[Option<&Field>; 3]> {
+fn fields(spec: &Spec) -> Result<[Option<&Field>; 3], SpecError> {
     let refused = |span: &Span, message: &str| Err(SpecError::new(span.clone(), message));
     let mut found = [None; 3];
     for field in &spec.fields {

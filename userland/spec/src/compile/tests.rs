@@ -94,7 +94,7 @@ impl Thread {
         }
     }
 
-    fn run(&mut self, code: &Option<Code>) -> (Outcome, Vec<u64>) {
+    fn run(&mut self, code: &Option<StepProgram>) -> (Outcome, Vec<u64>) {
         let mut words = Words::default();
         let Some(code) = code else {
             let matched = Outcome {
@@ -117,7 +117,7 @@ const PLAIN: Plain<'_> = Plain {
     why: std::borrow::Cow::Borrowed("no debug information tells of it"),
 };
 
-fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled> {
+fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled, SpecError> {
     let spec = Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     Compiled::new(&Request {
         spec: &spec,

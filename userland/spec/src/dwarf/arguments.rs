@@ -2,12 +2,12 @@
 //! Arguments at the entry of a function, where debug information alone does not place them.
 
 use super::convention::{Passing, PARAMETERS_MAX};
-use super::error::{Error, Result};
-use super::expression::{add, register, Frame, Location, Storage, STACK_POINTER};
-use super::units::{Node, Walk};
+use super::error::DwarfError;
+use super::expression::{add, register, Frame, Storage, VariableLocation, STACK_POINTER};
+use super::units::{Children, DebugNode};
 use super::variable::{unreadable, Local, Moment};
 use super::DebugInfo;
-use crate::scope::{Place, Typed};
+use crate::scope::{Typed, ValuePlace};
 use crate::types::TypeId;
 use crate::value::Value;
 use gimli::AttributeValue;
@@ -15,7 +15,10 @@ use gimli::AttributeValue;
 impl<'a> DebugInfo<'a> {
     /// The parameters of a function, out of line or inlined, in the order of the source: gcc lists
     /// those of a copy in another one, and compilers leave out what a copy does not have.
-    pub(super) fn parameters_of(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
+    pub(super) fn parameters_of(
+        &self,
+        function: &DebugNode<'a>,
+    ) -> Result<Vec<DebugNode<'a>>, DwarfError> {
         let mut own = self.listed_parameters(function)?;
         let Some(origin) = self.units.target(function, gimli::DW_AT_abstract_origin)? else {
             return Ok(own);
@@ -43,16 +46,19 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The parameters that an entry lists, those of packs included.
-    fn listed_parameters(&self, function: &Node<'a>) -> Result<Vec<Node<'a>>> {
+    fn listed_parameters(
+        &self,
+        function: &DebugNode<'a>,
+    ) -> Result<Vec<DebugNode<'a>>, DwarfError> {
         let mut found = Vec::new();
         self.units.walk(function, |child, _| {
             Ok(match child.tag() {
-                gimli::DW_TAG_GNU_formal_parameter_pack => Walk::Into,
+                gimli::DW_TAG_GNU_formal_parameter_pack => Children::Into,
                 gimli::DW_TAG_formal_parameter if found.len() < PARAMETERS_MAX => {
                     found.push(child.clone());
-                    Walk::Over
+                    Children::Over
                 }
-                _ => Walk::Over,
+                _ => Children::Over,
             })
         })?;
         Ok(found)
@@ -60,10 +66,13 @@ impl<'a> DebugInfo<'a> {
 
     /// The same with their names. One without a name is called by its number; those of one name,
     /// which a pack has, have numbers behind it.
-    pub(super) fn named_parameters(&self, function: &Node<'a>) -> Result<Vec<(Node<'a>, String)>> {
+    pub(super) fn named_parameters(
+        &self,
+        function: &DebugNode<'a>,
+    ) -> Result<Vec<(DebugNode<'a>, String)>, DwarfError> {
         let parameters = self.parameters_of(function)?;
         // One that is damaged takes only itself with it.
-        let name = |node: &Node<'a>| self.units.name(node).ok().flatten();
+        let name = |node: &DebugNode<'a>| self.units.name(node).ok().flatten();
         let names: Vec<Option<&str>> = parameters.iter().map(name).collect();
         let called = |at: usize, name: Option<&str>| {
             let is_same = |other: &&Option<&str>| **other == name;
@@ -91,11 +100,11 @@ impl<'a> DebugInfo<'a> {
         local: &Local<'a>,
         moment: &Moment,
         id: TypeId,
-        location: Result<Location>,
-    ) -> Result<Place> {
+        location: Result<VariableLocation, DwarfError>,
+    ) -> Result<ValuePlace, DwarfError> {
         let function = self.units.node(moment.function.outer)?;
         if location.is_err() && !self.keeps_convention(&function, moment)? {
-            return Err(location.err().unwrap_or(Error::Absent));
+            return Err(location.err().unwrap_or(DwarfError::Absent));
         }
         if self.is_foreign(moment)? {
             return self.foreign(&local.name, moment);
@@ -131,7 +140,7 @@ impl<'a> DebugInfo<'a> {
     /// Whether the function has another calling convention than the System V one, such as
     /// `ms_abi`, of which compilers say nothing: a parameter has its slot in the caller's frame, or
     /// comes in a register, where it is in another by that convention.
-    pub(super) fn is_foreign(&self, moment: &Moment) -> Result<bool> {
+    pub(super) fn is_foreign(&self, moment: &Moment) -> Result<bool, DwarfError> {
         let function = self.units.node(moment.function.outer)?;
         let parameters = self.parameters_of(&function)?;
         for (parameter, passing) in parameters.iter().zip(self.passing(&function, 0)?) {
@@ -160,7 +169,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Why a parameter of such a function is not to be had at its entry.
-    pub(super) fn foreign(&self, name: &str, moment: &Moment) -> Result<Place> {
+    pub(super) fn foreign(&self, name: &str, moment: &Moment) -> Result<ValuePlace, DwarfError> {
         let body = self.prologue_end(moment.function.outer)?;
         let why = format!(
             "its function does not have the calling convention of Linux, and at the entry it is \
@@ -170,7 +179,11 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// A word behind the named arguments of a variadic function; none where it takes no more.
-    pub(super) fn further_argument(&self, moment: &Moment, index: usize) -> Result<Option<Typed>> {
+    pub(super) fn further_argument(
+        &self,
+        moment: &Moment,
+        index: usize,
+    ) -> Result<Option<Typed>, DwarfError> {
         let function = self.units.node(moment.function.outer)?;
         if moment.function.inlined || !self.is_variadic(&function)? || index >= PARAMETERS_MAX {
             return Ok(None);
@@ -184,7 +197,7 @@ impl<'a> DebugInfo<'a> {
         match self.passing(&function, index + 1)?.pop() {
             Some(Ok(Passing::Registers(registers))) => match registers.as_slice() {
                 [Some(number)] => Ok(Some(Typed {
-                    place: Place::Value(register(*number).map_err(unreadable)?),
+                    place: ValuePlace::Value(register(*number).map_err(unreadable)?),
                     kind: crate::plain::word(),
                 })),
                 _ => Ok(None),
@@ -193,7 +206,7 @@ impl<'a> DebugInfo<'a> {
                 let stack = register(STACK_POINTER).map_err(unreadable)?;
                 let above = 8i64.saturating_add(bytes as i64);
                 Ok(Some(Typed {
-                    place: Place::Memory(add(stack, above)),
+                    place: ValuePlace::Memory(add(stack, above)),
                     kind: crate::plain::word(),
                 }))
             }
@@ -206,7 +219,11 @@ impl<'a> DebugInfo<'a> {
     /// passed: others call the function by its symbol, and no compiler made a
     /// variant of it (`.constprop`, `.isra`). LLVM's callers leave unset what they see
     /// that a function does not use.
-    fn keeps_convention(&self, function: &Node<'a>, moment: &Moment) -> Result<bool> {
+    fn keeps_convention(
+        &self,
+        function: &DebugNode<'a>,
+        moment: &Moment,
+    ) -> Result<bool, DwarfError> {
         let external = self.units.inherited(function, gimli::DW_AT_external)?;
         let external = matches!(external, Some((_, AttributeValue::Flag(true))));
         let of_gcc = self.units.is_of_gcc(function.die.unit)?;

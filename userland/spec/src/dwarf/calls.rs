@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inlined calls by the source line that makes them.
 
-use super::error::Result;
-use super::function::{is_block, Function};
-use super::units::{Die, Walk};
+use super::function::{is_block, DebugFunction};
+use super::units::{Children, Die};
 use super::DebugInfo;
+use crate::dwarf::error::DwarfError;
 use gimli::AttributeValue;
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) struct InlinedCall {
     /// Of the call in its line; 0: not known.
     pub(super) column: u32,
     /// The function that calls; it may be inlined itself.
-    pub(super) caller: Function,
+    pub(super) caller: DebugFunction,
 }
 
 impl DebugInfo<'_> {
@@ -24,7 +24,7 @@ impl DebugInfo<'_> {
         unit: u32,
         files: &BTreeSet<u32>,
         line: u32,
-    ) -> Result<Vec<InlinedCall>> {
+    ) -> Result<Vec<InlinedCall>, DwarfError> {
         let mut found = Vec::new();
         // The functions around, each with its depth and the one out of line that holds it.
         let mut around: Vec<(isize, Die, Die)> = Vec::new();
@@ -35,11 +35,15 @@ impl DebugInfo<'_> {
             let tag = child.tag();
             if tag == gimli::DW_TAG_subprogram {
                 around.push((depth, child.die, child.die));
-                return Ok(Walk::Into);
+                return Ok(Children::Into);
             }
             let is_scope = tag == gimli::DW_TAG_namespace || tag == gimli::DW_TAG_module;
             let Some(&(_, caller, outer)) = around.last() else {
-                return Ok(if is_scope { Walk::Into } else { Walk::Over });
+                return Ok(if is_scope {
+                    Children::Into
+                } else {
+                    Children::Over
+                });
             };
             if tag == gimli::DW_TAG_inlined_subroutine {
                 around.push((depth, child.die, outer));
@@ -65,9 +69,9 @@ impl DebugInfo<'_> {
                 }
             }
             Ok(if is_block(tag) {
-                Walk::Into
+                Children::Into
             } else {
-                Walk::Over
+                Children::Over
             })
         })?;
         Ok(found)

@@ -6,10 +6,10 @@
 //! What cannot be told from the debug information is an error, for that argument
 //! and for all behind it, whose registers depend on it.
 
-use super::error::Result;
 use super::types::id_of;
-use super::units::Node;
+use super::units::DebugNode;
 use super::DebugInfo;
+use crate::dwarf::error::DwarfError;
 use crate::types::{Shape, TypeId};
 use gimli::AttributeValue;
 
@@ -59,7 +59,7 @@ enum Classified {
 }
 
 /// The error says why the convention gives no place.
-type Told<T> = std::result::Result<T, String>;
+type ByConvention<T> = Result<T, String>;
 
 /// What earlier arguments have taken.
 #[derive(Default)]
@@ -118,7 +118,11 @@ impl Taken {
 impl<'a> DebugInfo<'a> {
     /// How the function's arguments are passed, in order, with `more` words behind those that it
     /// names.
-    pub(super) fn passing(&self, function: &Node<'a>, more: usize) -> Result<Vec<Told<Passing>>> {
+    pub(super) fn passing(
+        &self,
+        function: &DebugNode<'a>,
+        more: usize,
+    ) -> Result<Vec<ByConvention<Passing>>, DwarfError> {
         let parameters = self.parameters_of(function)?;
         if let Err(why) = self.conventional(function)? {
             return Ok(vec![Err(why); parameters.len().saturating_add(more)]);
@@ -152,14 +156,14 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Whether the function takes more arguments than it names.
-    pub(super) fn is_variadic(&self, function: &Node<'a>) -> Result<bool> {
+    pub(super) fn is_variadic(&self, function: &DebugNode<'a>) -> Result<bool, DwarfError> {
         let children = self.units.children(function)?;
-        let is_more = |child: &Node<'a>| child.tag() == gimli::DW_TAG_unspecified_parameters;
+        let is_more = |child: &DebugNode<'a>| child.tag() == gimli::DW_TAG_unspecified_parameters;
         Ok(children.iter().any(is_more))
     }
 
     /// Whether the function is one that keeps to the convention.
-    fn conventional(&self, function: &Node<'a>) -> Result<Told<()>> {
+    fn conventional(&self, function: &DebugNode<'a>) -> Result<ByConvention<()>, DwarfError> {
         let own = self
             .units
             .inherited(function, gimli::DW_AT_calling_convention)?;
@@ -182,7 +186,11 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Takes the register that holds the address at which the result is stored.
-    fn hidden_result(&self, function: &Node<'a>, taken: &mut Taken) -> Result<Told<()>> {
+    fn hidden_result(
+        &self,
+        function: &DebugNode<'a>,
+        taken: &mut Taken,
+    ) -> Result<ByConvention<()>, DwarfError> {
         let class = self.classify_result(function)?;
         Ok(class.map(|class| {
             if matches!(class, Classified::Memory(..) | Classified::Reference) {
@@ -191,7 +199,10 @@ impl<'a> DebugInfo<'a> {
         }))
     }
 
-    fn classify_parameter(&self, parameter: &Node<'a>) -> Result<Told<Classified>> {
+    fn classify_parameter(
+        &self,
+        parameter: &DebugNode<'a>,
+    ) -> Result<ByConvention<Classified>, DwarfError> {
         if is_dereferenced(parameter) {
             return Ok(Ok(Classified::Reference));
         }
@@ -200,7 +211,10 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// How the function returns its result: registers, or by the address in %rax.
-    pub(super) fn returning(&self, function: &Node<'a>) -> Result<Told<Passing>> {
+    pub(super) fn returning(
+        &self,
+        function: &DebugNode<'a>,
+    ) -> Result<ByConvention<Passing>, DwarfError> {
         let class = self.classify_result(function)?;
         Ok(class.map(|class| match class {
             Classified::Words(words, _) => {
@@ -217,7 +231,10 @@ impl<'a> DebugInfo<'a> {
 
     /// The class of what a function returns: memory for all that is larger than two
     /// registers, whatever else it is.
-    fn classify_result(&self, function: &Node<'a>) -> Result<Told<Classified>> {
+    fn classify_result(
+        &self,
+        function: &DebugNode<'a>,
+    ) -> Result<ByConvention<Classified>, DwarfError> {
         let id = id_of(self.units.type_of(function)?);
         let rust = self.units.language(function.die.unit)? == Some(gimli::DW_LANG_Rust);
         match self.shape(id)? {
@@ -229,7 +246,11 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The class of a value of the type, which `user` passes or returns.
-    fn classify_value(&self, id: TypeId, user: &Node<'a>) -> Result<Told<Classified>> {
+    fn classify_value(
+        &self,
+        id: TypeId,
+        user: &DebugNode<'a>,
+    ) -> Result<ByConvention<Classified>, DwarfError> {
         let language = self.units.language(user.die.unit)?;
         let rust = language == Some(gimli::DW_LANG_Rust);
         let words = |classes: &[Class]| Ok(Ok(Classified::Words(classes.to_vec(), 8)));
@@ -265,7 +286,7 @@ impl<'a> DebugInfo<'a> {
         }
     }
 
-    fn is_long_double(&self, id: TypeId) -> Result<bool> {
+    fn is_long_double(&self, id: TypeId) -> Result<bool, DwarfError> {
         let node = self.type_node(id)?;
         let name = node.map(|node| self.units.name(&node)).transpose()?;
         Ok(name.flatten() == Some("long double"))
@@ -273,7 +294,7 @@ impl<'a> DebugInfo<'a> {
 
     /// Rust promises nothing, but passes the pointer and the length of a `&str` or
     /// `&[T]` as two arguments.
-    fn classify_wide_pointer(&self, id: TypeId) -> Result<Told<Classified>> {
+    fn classify_wide_pointer(&self, id: TypeId) -> Result<ByConvention<Classified>, DwarfError> {
         let members = self.members_of(id)?;
         let names = members.iter().map(|member| member.name.as_deref());
         if names.eq([Some("data_ptr"), Some("length")]) {
@@ -286,7 +307,11 @@ impl<'a> DebugInfo<'a> {
         ))
     }
 
-    fn classify_struct(&self, id: TypeId, bytes: u64) -> Result<Told<Classified>> {
+    fn classify_struct(
+        &self,
+        id: TypeId,
+        bytes: u64,
+    ) -> Result<ByConvention<Classified>, DwarfError> {
         if self.is_class(id)? && !self.is_view(id)? {
             return Ok(Err(
                 "whether a C++ class is passed by its address is not recorded".to_owned(),
@@ -324,7 +349,7 @@ impl<'a> DebugInfo<'a> {
 
     /// Whether the type has constructors, a destructor or base classes, and so may
     /// not be passed in registers.
-    fn is_class(&self, id: TypeId) -> Result<bool> {
+    fn is_class(&self, id: TypeId) -> Result<bool, DwarfError> {
         let Some(node) = self.type_node(id)? else {
             return Ok(false);
         };
@@ -348,7 +373,7 @@ impl<'a> DebugInfo<'a> {
 
     /// Whether the type is a `std::string_view`, which has constructors, but is a pair of
     /// numbers to all libraries and by the standard ("trivially copyable").
-    fn is_view(&self, id: TypeId) -> Result<bool> {
+    fn is_view(&self, id: TypeId) -> Result<bool, DwarfError> {
         let node = self.type_node(id)?;
         let name = node.map(|node| self.units.name(&node)).transpose()?;
         Ok(name
@@ -363,7 +388,7 @@ impl<'a> DebugInfo<'a> {
         classes: &mut [Class],
         state: &mut Members,
         nesting: usize,
-    ) -> Result<Told<()>> {
+    ) -> Result<ByConvention<()>, DwarfError> {
         if let Some(node) = self.type_node(id)? {
             state.align(&node);
             let children = self.units.children(&node)?;
@@ -388,7 +413,7 @@ impl<'a> DebugInfo<'a> {
         classes: &mut [Class],
         state: &mut Members,
         nesting: usize,
-    ) -> Result<Told<()>> {
+    ) -> Result<ByConvention<()>, DwarfError> {
         let Some(nesting) = nesting.checked_sub(1) else {
             return Ok(Err(
                 "a struct that is passed is nested too deeply".to_owned()
@@ -474,7 +499,7 @@ struct Members {
 
 impl Members {
     /// Takes the alignment that the source demands of a type or a member.
-    fn align(&mut self, node: &Node<'_>) {
+    fn align(&mut self, node: &DebugNode<'_>) {
         let alignment = node.number(gimli::DW_AT_alignment);
         self.alignment = self.alignment.max(alignment.unwrap_or(1));
     }
@@ -482,7 +507,7 @@ impl Members {
 
 /// Whether the parameter's stack slot holds its address: the way compilers say
 /// that a C++ object is passed by reference.
-fn is_dereferenced(parameter: &Node<'_>) -> bool {
+fn is_dereferenced(parameter: &DebugNode<'_>) -> bool {
     let Some(AttributeValue::Exprloc(expression)) = parameter.attribute(gimli::DW_AT_location)
     else {
         return false;

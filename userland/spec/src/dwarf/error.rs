@@ -8,7 +8,7 @@ use std::fmt;
 /// print them escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum DwarfError {
     /// The file has no DWARF.
     #[error("the file has no debug information")]
     Absent,
@@ -52,7 +52,7 @@ pub enum Error {
         choices: Vec<String>,
     },
     /// The variable has no value at this place.
-    #[error("`{name}` is optimized out at this place{}", Ranges(.available))]
+    #[error("`{name}` is optimized out at this place{}", ShownRanges(.available))]
     OptimizedOut {
         /// The variable.
         name: String,
@@ -69,12 +69,9 @@ pub enum Error {
     },
 }
 
-/// The result of reading debug information.
-pub type Result<T> = std::result::Result<T, Error>;
-
-impl From<gimli::Error> for Error {
-    fn from(error: gimli::Error) -> Error {
-        Error::Damaged(error.to_string())
+impl From<gimli::Error> for DwarfError {
+    fn from(error: gimli::Error) -> DwarfError {
+        DwarfError::Damaged(error.to_string())
     }
 }
 
@@ -93,9 +90,9 @@ impl fmt::Display for Suggested<'_> {
 /// Most ranges that a message lists.
 const RANGES_SHOWN: usize = 4;
 
-struct Ranges<'a>(&'a [(Address, Address)]);
+struct ShownRanges<'a>(&'a [(Address, Address)]);
 
-impl fmt::Display for Ranges<'_> {
+impl fmt::Display for ShownRanges<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (from, to)) in self.0.iter().take(RANGES_SHOWN).enumerate() {
             let separator = if index == 0 {

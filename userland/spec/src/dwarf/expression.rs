@@ -7,10 +7,10 @@
 
 mod item;
 
-use item::{joined, operation_name, Item, Kind};
+use item::{joined, operation_name, IntegerType, Item};
 
 use super::types::encoding_of;
-use super::units::{Bytes, Die, Unit, Units};
+use super::units::{Die, DwarfBytes, GimliUnit, Units};
 use crate::value::{BinaryOperator, Value, Width};
 use gimli::Operation;
 use nsprobe_common::program::Register;
@@ -38,8 +38,8 @@ pub(super) enum Storage {
 
 /// Where a variable is: parts in order, lowest address first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Location {
-    pub(super) parts: Vec<Part>,
+pub(super) struct VariableLocation {
+    pub(super) parts: Vec<VariablePart>,
     /// What of the stack it was computed from.
     pub(super) frame: Frame,
 }
@@ -59,17 +59,17 @@ pub(super) enum Frame {
 
 /// A part of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct VariablePart {
     /// Its length; none: all of the variable.
     pub(super) bits: Option<u64>,
     pub(super) storage: Storage,
 }
 
 /// What an expression's meaning depends on.
-pub(super) struct Place<'u, 'a> {
+pub(super) struct ExpressionContext<'u, 'a> {
     pub(super) units: &'u Units<'a>,
     pub(super) unit: u32,
-    pub(super) parsed: &'u Unit<'a>,
+    pub(super) parsed: &'u GimliUnit<'a>,
     /// The frame base at the place, or why there is none.
     pub(super) frame_base: &'u dyn Fn() -> Result<Value, String>,
     /// The canonical frame address at the place, or why it is not known.
@@ -124,13 +124,13 @@ pub(super) fn base_and_offset(value: &Value) -> (&Value, i64) {
 
 /// Where the expression says that something is.
 pub(super) fn compile<'a>(
-    expression: Bytes<'a>,
-    place: &Place<'_, 'a>,
-) -> Result<Location, String> {
+    expression: DwarfBytes<'a>,
+    place: &ExpressionContext<'_, 'a>,
+) -> Result<VariableLocation, String> {
     let mut machine = Machine {
         place,
         stack: Vec::new(),
-        location: Location {
+        location: VariableLocation {
             parts: Vec::new(),
             frame: Frame::None,
         },
@@ -150,9 +150,9 @@ pub(super) fn compile<'a>(
 }
 
 struct Machine<'p, 'u, 'a> {
-    place: &'p Place<'u, 'a>,
+    place: &'p ExpressionContext<'u, 'a>,
     stack: Vec<Item>,
-    location: Location,
+    location: VariableLocation,
     /// What is found where an operation said so that ends a part.
     pending: Option<Storage>,
 }
@@ -180,7 +180,7 @@ impl<'a> Machine<'_, '_, 'a> {
             .ok_or_else(|| "its location is damaged (the stack is too short)".to_owned())
     }
 
-    fn operation(&mut self, operation: Operation<Bytes<'a>>) -> Result<(), String> {
+    fn operation(&mut self, operation: Operation<DwarfBytes<'a>>) -> Result<(), String> {
         match operation {
             Operation::Nop | Operation::Uninitialized => Ok(()),
             Operation::Drop => self.pop().map(drop),
@@ -224,7 +224,7 @@ impl<'a> Machine<'_, '_, 'a> {
     }
 
     /// The result of an operation that pushes one value.
-    fn computed(&mut self, operation: Operation<Bytes<'a>>) -> Result<Item, String> {
+    fn computed(&mut self, operation: Operation<DwarfBytes<'a>>) -> Result<Item, String> {
         Ok(match operation {
             Operation::UnsignedConstant { value } => Item::generic(Value::Constant(value)),
             Operation::SignedConstant { value } => Item::generic(Value::Constant(value as u64)),
@@ -306,7 +306,7 @@ impl<'a> Machine<'_, '_, 'a> {
         })
     }
 
-    fn arithmetic(&mut self, operation: &Operation<Bytes<'a>>) -> Result<Item, String> {
+    fn arithmetic(&mut self, operation: &Operation<DwarfBytes<'a>>) -> Result<Item, String> {
         let unsupported = || {
             let name = operation_name(operation);
             Err(format!("its location uses {name}, which is not supported"))
@@ -377,7 +377,7 @@ impl<'a> Machine<'_, '_, 'a> {
     }
 
     /// What the expression was when the function was entered.
-    fn entry_value(&mut self, expression: Bytes<'a>) -> Result<Item, String> {
+    fn entry_value(&mut self, expression: DwarfBytes<'a>) -> Result<Item, String> {
         if !self.place.at_entry {
             return Err(
                 "only its value at the function's entry is known here (DW_OP_entry_value); \
@@ -386,7 +386,7 @@ impl<'a> Machine<'_, '_, 'a> {
             );
         }
         let nested = || Err("it depends on a frame inside of DW_OP_entry_value".to_owned());
-        let place = Place {
+        let place = ExpressionContext {
             frame_base: &nested,
             frame_address: &nested,
             // Not again: the stack could be made to overflow.
@@ -394,10 +394,10 @@ impl<'a> Machine<'_, '_, 'a> {
             ..*self.place
         };
         let location = compile(expression, &place)?;
-        let value = match <[Part; 1]>::try_from(location.parts) {
+        let value = match <[VariablePart; 1]>::try_from(location.parts) {
             // An expression without a register is one whose value was pushed.
             Ok(
-                [Part {
+                [VariablePart {
                     bits: None,
                     storage: Storage::Value(value) | Storage::Memory(value),
                 }],
@@ -415,7 +415,7 @@ impl<'a> Machine<'_, '_, 'a> {
     }
 
     /// The integer type at that offset of the unit; 0 is the generic one.
-    fn kind(&self, base_type: usize) -> Result<Option<Kind>, String> {
+    fn kind(&self, base_type: usize) -> Result<Option<IntegerType>, String> {
         if base_type == 0 {
             return Ok(None);
         }
@@ -437,7 +437,7 @@ impl<'a> Machine<'_, '_, 'a> {
         if ![1, 2, 4, 8].contains(&bytes) {
             return Err(format!("its location computes with {bytes}-byte numbers"));
         }
-        Ok(Some(Kind {
+        Ok(Some(IntegerType {
             bits: bytes as u8 * 8,
             signed,
         }))
@@ -464,16 +464,16 @@ impl<'a> Machine<'_, '_, 'a> {
         let storage = self
             .ended()
             .unwrap_or_else(|| Storage::Nowhere("this part of it is optimized out".to_owned()));
-        self.location.parts.push(Part {
+        self.location.parts.push(VariablePart {
             bits: Some(bits),
             storage,
         });
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Location, String> {
+    fn finish(mut self) -> Result<VariableLocation, String> {
         match (self.ended(), self.location.parts.is_empty()) {
-            (Some(storage), true) => self.location.parts.push(Part {
+            (Some(storage), true) => self.location.parts.push(VariablePart {
                 bits: None,
                 storage,
             }),

@@ -2,7 +2,7 @@
 //! The canonical frame address at a place: what the stack pointer was before the
 //! call, from the rows of `.eh_frame` or `.debug_frame` (DWARF 5, section 6.4).
 
-use super::error::{Error, Result};
+use super::error::DwarfError;
 use super::expression::{add, register};
 use super::units::Units;
 use crate::value::Value;
@@ -27,22 +27,25 @@ struct Described {
 
 /// The frames of all functions.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FunctionFrames {
     sections: UnwindSections,
     bases: BaseAddresses,
     /// By rising address.
     index: Vec<Described>,
 }
 
-impl Frames {
+impl FunctionFrames {
     /// Reads where each function is described. Sections that are damaged from
     /// some place on are used up to there.
-    pub(super) fn new(sections: UnwindSections, units: &Units<'_>) -> Result<Frames> {
+    pub(super) fn new(
+        sections: UnwindSections,
+        units: &Units<'_>,
+    ) -> Result<FunctionFrames, DwarfError> {
         let bases = BaseAddresses::default()
             .set_eh_frame(sections.eh_frame.address.0)
             .set_text(sections.text.0)
             .set_got(sections.got.0);
-        let mut frames = Frames {
+        let mut frames = FunctionFrames {
             sections,
             bases,
             index: Vec::new(),
@@ -74,7 +77,7 @@ impl Frames {
         debug: bool,
         units: &Units<'_>,
         index: &mut Vec<Described>,
-    ) -> Result<()>
+    ) -> Result<(), DwarfError>
     where
         S: UnwindSection<EndianSlice<'s, LittleEndian>>,
         S::Offset: UnwindOffset<usize>,
@@ -89,7 +92,7 @@ impl Frames {
                 continue;
             };
             if index.len() == ENTRIES_MAX {
-                return Err(Error::TooBig("it describes too many frames"));
+                return Err(DwarfError::TooBig("it describes too many frames"));
             }
             index.push(Described {
                 from: fde.initial_address(),
@@ -102,7 +105,7 @@ impl Frames {
     }
 
     /// The canonical frame address at `pc`, or why it is not known.
-    pub(super) fn address_at(&self, pc: u64) -> std::result::Result<Value, String> {
+    pub(super) fn address_at(&self, pc: u64) -> Result<Value, String> {
         let unknown = || "the frame at this place is not described (.eh_frame)".to_owned();
         let behind = self.index.partition_point(|d| d.from <= pc);
         let before = self.index.get(..behind).unwrap_or_default();
@@ -125,7 +128,7 @@ impl Frames {
         section: &S,
         described: Described,
         pc: u64,
-    ) -> std::result::Result<CfaRule<usize>, gimli::Error>
+    ) -> Result<CfaRule<usize>, gimli::Error>
     where
         S: UnwindSection<EndianSlice<'s, LittleEndian>>,
         S::Offset: UnwindOffset<usize> + From<usize>,

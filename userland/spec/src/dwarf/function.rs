@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Functions by address and by name, out of line and inlined.
 
-use super::error::{Error, Result};
-use super::names::Kind;
-use super::units::{Die, Entry, Node, Units, Walk};
+use super::error::DwarfError;
+use super::names::NameKind;
+use super::units::{Children, DebugNode, Die, GimliEntry, Units};
 use super::DebugInfo;
 use gimli::AttributeValue;
 use nsprobe_symbolize::Address;
@@ -21,7 +21,7 @@ const INSTANCES_MAX: usize = 1_000_000;
 
 /// A function that has code: the one out of line, or a place where it was inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct DebugFunction {
     /// Its name, without its scopes.
     pub name: String,
     /// Where it is entered.
@@ -36,7 +36,7 @@ pub struct Function {
     pub(super) outer: Die,
 }
 
-impl Function {
+impl DebugFunction {
     /// Whether the address is in its code.
     pub fn holds(&self, address: Address) -> bool {
         let holds = |(from, to): &(Address, Address)| (*from..*to).contains(&address);
@@ -59,13 +59,13 @@ struct Ranged {
 /// `list` rises by `from`; `highest` has as many items: the highest end up to and
 /// including the one of the same index.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
+pub(super) struct RangeIndex {
     list: Vec<Ranged>,
     highest: Vec<u64>,
 }
 
-impl Ranges {
-    fn new(mut list: Vec<Ranged>) -> Ranges {
+impl RangeIndex {
+    fn new(mut list: Vec<Ranged>) -> RangeIndex {
         list.sort_by_key(|ranged| (ranged.from, std::cmp::Reverse(ranged.to)));
         let mut end = 0;
         let highest = list
@@ -75,7 +75,7 @@ impl Ranges {
                 end
             })
             .collect();
-        Ranges { list, highest }
+        RangeIndex { list, highest }
     }
 
     /// What holds the address, each once; what begins first comes first.
@@ -96,9 +96,9 @@ impl Ranges {
     }
 }
 
-fn push(list: &mut Vec<Ranged>, ranges: Vec<(u64, u64)>, at: usize) -> Result<()> {
+fn push(list: &mut Vec<Ranged>, ranges: Vec<(u64, u64)>, at: usize) -> Result<(), DwarfError> {
     if list.len().saturating_add(ranges.len()) > RANGES_MAX {
-        return Err(Error::TooBig("it has too many address ranges"));
+        return Err(DwarfError::TooBig("it has too many address ranges"));
     }
     let ranged = |(from, to)| Ranged { from, to, at };
     list.extend(ranges.into_iter().map(ranged));
@@ -106,7 +106,7 @@ fn push(list: &mut Vec<Ranged>, ranges: Vec<(u64, u64)>, at: usize) -> Result<()
 }
 
 /// Where the units are.
-pub(super) fn unit_ranges(units: &Units<'_>) -> Result<Ranges> {
+pub(super) fn unit_ranges(units: &Units<'_>) -> Result<RangeIndex, DwarfError> {
     let mut list = Vec::new();
     for unit in 0..units.count() {
         // A unit that is damaged takes only its own functions with it.
@@ -115,15 +115,15 @@ pub(super) fn unit_ranges(units: &Units<'_>) -> Result<Ranges> {
             Err(_) => units.step()?,
         }
     }
-    Ok(Ranges::new(list))
+    Ok(RangeIndex::new(list))
 }
 
 /// Where the functions of a unit are.
-fn function_ranges(units: &Units<'_>, unit: u32) -> Result<Ranges> {
+fn function_ranges(units: &Units<'_>, unit: u32) -> Result<RangeIndex, DwarfError> {
     let parsed = units.unit(unit)?;
     let mut list = Vec::new();
     let mut entries = parsed.entries_raw(None)?;
-    let mut entry = Entry::null();
+    let mut entry = GimliEntry::null();
     while !entries.is_empty() {
         units.step()?;
         let offset = entries.next_offset().0;
@@ -144,19 +144,19 @@ fn function_ranges(units: &Units<'_>, unit: u32) -> Result<Ranges> {
         entry.clone_from(&parsed.entry(gimli::UnitOffset(offset))?);
         push(&mut list, units.ranges_of(unit, &parsed, &entry)?, offset)?;
     }
-    Ok(Ranges::new(list))
+    Ok(RangeIndex::new(list))
 }
 
 impl<'a> DebugInfo<'a> {
     /// The functions whose code the address is in: the one out of line first,
     /// then those inlined there, outermost first. None when the debug information
     /// does not know the address.
-    pub fn functions_at(&self, address: Address) -> Result<Vec<Function>> {
+    pub fn functions_at(&self, address: Address) -> Result<Vec<DebugFunction>, DwarfError> {
         self.guarded(|| self.functions_holding(address.0))
     }
 
     /// Fails when the compiler has put what it knew of the address into a file that was not found.
-    pub fn check_is_here(&self, address: Address) -> Result<()> {
+    pub fn check_is_here(&self, address: Address) -> Result<(), DwarfError> {
         self.guarded(|| {
             let units = self.unit_ranges()?.holding(address.0);
             units
@@ -165,7 +165,7 @@ impl<'a> DebugInfo<'a> {
         })
     }
 
-    pub(super) fn functions_holding(&self, address: u64) -> Result<Vec<Function>> {
+    pub(super) fn functions_holding(&self, address: u64) -> Result<Vec<DebugFunction>, DwarfError> {
         let mut found = Vec::new();
         for die in self.outer_functions(address)? {
             found.extend(self.with_inlined(die, address)?);
@@ -174,7 +174,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The functions out of line that hold the address; usually one.
-    fn outer_functions(&self, address: u64) -> Result<Vec<Die>> {
+    fn outer_functions(&self, address: u64) -> Result<Vec<Die>, DwarfError> {
         let mut found = Vec::new();
         for unit in self.unit_ranges()?.holding(address) {
             let unit = unit as u32;
@@ -195,12 +195,12 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    fn with_inlined(&self, outer: Die, address: u64) -> Result<Vec<Function>> {
+    fn with_inlined(&self, outer: Die, address: u64) -> Result<Vec<DebugFunction>, DwarfError> {
         let node = self.units.node(outer)?;
-        let mut found: Vec<Function> = self.function(&node, outer)?.into_iter().collect();
+        let mut found: Vec<DebugFunction> = self.function(&node, outer)?.into_iter().collect();
         self.units.walk(&node, |child, _| {
             if !is_block(child.tag()) {
-                return Ok(Walk::Over);
+                return Ok(Children::Over);
             }
             let inlined = child.tag() == gimli::DW_TAG_inlined_subroutine;
             let ranges = self.units.ranges(child)?;
@@ -208,27 +208,33 @@ impl<'a> DebugInfo<'a> {
             let holds = ranges.any(|(from, to)| (*from..*to).contains(&address));
             // Nothing may be left of the instruction at which it is entered.
             if !(holds || inlined && self.entry_pc(child)? == Some(address)) {
-                return Ok(Walk::Over);
+                return Ok(Children::Over);
             }
             if inlined {
                 if found.len() == INLINED_MAX {
-                    return Err(Error::TooBig("too many functions are inlined in one place"));
+                    return Err(DwarfError::TooBig(
+                        "too many functions are inlined in one place",
+                    ));
                 }
                 found.extend(self.function(child, outer)?);
             }
-            Ok(Walk::Into)
+            Ok(Children::Into)
         })?;
         Ok(found)
     }
 
     /// The function that an entry is; none when it has no code.
-    pub(super) fn function(&self, node: &Node<'a>, outer: Die) -> Result<Option<Function>> {
+    pub(super) fn function(
+        &self,
+        node: &DebugNode<'a>,
+        outer: Die,
+    ) -> Result<Option<DebugFunction>, DwarfError> {
         let ranges = self.units.ranges(node)?;
         let Some(&(first, _)) = ranges.first() else {
             return Ok(None);
         };
         let range = |(from, to)| (Address(from), Address(to));
-        Ok(Some(Function {
+        Ok(Some(DebugFunction {
             name: self.units.name(node)?.unwrap_or("(unnamed)").to_owned(),
             entry: Address(self.entry_pc(node)?.unwrap_or(first)),
             ranges: ranges.into_iter().map(range).collect(),
@@ -239,10 +245,10 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// DW_AT_entry_pc (DWARF 5, section 2.18), or DW_AT_low_pc.
-    fn entry_pc(&self, node: &Node<'a>) -> Result<Option<u64>> {
+    fn entry_pc(&self, node: &DebugNode<'a>) -> Result<Option<u64>, DwarfError> {
         let dwarf = self.units.dwarf_of(node.die.unit);
         let address = |name| match node.attribute(name) {
-            Some(value) => Ok::<_, Error>(dwarf.attr_address(&node.unit, value)?),
+            Some(value) => Ok::<_, DwarfError>(dwarf.attr_address(&node.unit, value)?),
             None => Ok(None),
         };
         let low = address(gimli::DW_AT_low_pc)?;
@@ -262,16 +268,16 @@ impl<'a> DebugInfo<'a> {
     /// all places where they were inlined, each by rising address. The name may be
     /// qualified (`space::name`) and need not be so wholly; template arguments may
     /// be missing.
-    pub fn functions_named(&self, name: &str) -> Result<Vec<Function>> {
+    pub fn functions_named(&self, name: &str) -> Result<Vec<DebugFunction>, DwarfError> {
         self.guarded(|| {
             let names = self.names()?;
             let mut dies = BTreeSet::new();
-            let mut level = names.find(&self.units, name, Kind::Function, false)?;
+            let mut level = names.find(&self.units, name, NameKind::Function, false)?;
             // Definitions of declarations, and instances of those.
             while let Some(die) = level.pop() {
                 self.units.step()?;
                 if dies.len() == INSTANCES_MAX {
-                    return Err(Error::TooBig("the function has too many instances"));
+                    return Err(DwarfError::TooBig("the function has too many instances"));
                 }
                 if dies.insert(die) {
                     level.extend(names.references(die));
@@ -294,7 +300,10 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Inlined functions with the functions out of line that hold them.
-    fn held(&self, mut inlined: BTreeMap<Die, Function>) -> Result<Vec<Function>> {
+    fn held(
+        &self,
+        mut inlined: BTreeMap<Die, DebugFunction>,
+    ) -> Result<Vec<DebugFunction>, DwarfError> {
         let mut outers = BTreeSet::new();
         for function in inlined.values() {
             outers.extend(self.outer_functions(function.entry.0)?);
@@ -308,8 +317,8 @@ impl<'a> DebugInfo<'a> {
                     found.push(function);
                 }
                 Ok(match is_block(child.tag()) {
-                    true => Walk::Into,
-                    false => Walk::Over,
+                    true => Children::Into,
+                    false => Children::Over,
                 })
             })?;
         }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Global and static variables by name.
 
-use super::error::{Error, Result};
+use super::error::DwarfError;
 use super::expression;
-use super::names::Kind;
+use super::names::NameKind;
 use super::types::id_of;
-use super::units::{Die, Node};
+use super::units::{DebugNode, Die};
 use super::DebugInfo;
-use crate::scope::{Place, Role, ScopeError, Typed, Variable};
+use crate::scope::{ScopeError, Typed, ValuePlace, Variable, VariableRole};
 use crate::types::{Shape, Type};
 use crate::value::Value;
 use gimli::AttributeValue;
@@ -23,7 +23,12 @@ impl<'a> DebugInfo<'a> {
     /// The global or static variable of that name: `name`, `space::name`, or
     /// `name@file.c` when several files have one. One of unit `near` wins. Without its
     /// namespaces it is meant only when the name need not be `whole`.
-    pub(super) fn global(&self, wanted: &str, near: u32, whole: bool) -> Result<Option<Variable>> {
+    pub(super) fn global(
+        &self,
+        wanted: &str,
+        near: u32,
+        whole: bool,
+    ) -> Result<Option<Variable>, DwarfError> {
         let (name, file) = match wanted.split_once('@') {
             Some((name, file)) => (name, Some(file)),
             None => (wanted, None),
@@ -43,7 +48,8 @@ impl<'a> DebugInfo<'a> {
             found.retain(|node| node.die.unit == near);
         }
         // One variable may be described by several units.
-        let mut places: BTreeMap<String, (Node<'a>, Result<Typed>)> = BTreeMap::new();
+        let mut places: BTreeMap<String, (DebugNode<'a>, Result<Typed, DwarfError>)> =
+            BTreeMap::new();
         for node in found {
             let typed = self.global_typed(&node, name);
             let key = format!("{:?}", typed.as_ref().map(|typed| &typed.place));
@@ -59,7 +65,7 @@ impl<'a> DebugInfo<'a> {
         };
         Ok(found.map(|(_, typed)| Variable {
             name: name.into(),
-            role: Role::Global,
+            role: VariableRole::Global,
             value: typed.map_err(ScopeError::from),
         }))
     }
@@ -68,8 +74,8 @@ impl<'a> DebugInfo<'a> {
     fn chosen(
         &self,
         name: &str,
-        found: Vec<(Node<'a>, Result<Typed>)>,
-    ) -> Result<(Node<'a>, Result<Typed>)> {
+        found: Vec<(DebugNode<'a>, Result<Typed, DwarfError>)>,
+    ) -> Result<(DebugNode<'a>, Result<Typed, DwarfError>), DwarfError> {
         let mut choices = Vec::new();
         let mut whole = Vec::new();
         for (index, (node, _)) in found.iter().enumerate() {
@@ -81,11 +87,11 @@ impl<'a> DebugInfo<'a> {
             choices.push((qualified, self.source_of(node)?));
         }
         if let [only] = whole[..] {
-            return found.into_iter().nth(only).ok_or(Error::Absent);
+            return found.into_iter().nth(only).ok_or(DwarfError::Absent);
         }
         choices.truncate(CHOICES_SHOWN);
         let choice = |(name, source)| format!("{name}@{source}");
-        Err(Error::Ambiguous {
+        Err(DwarfError::Ambiguous {
             name: name.to_owned(),
             choices: choices.into_iter().map(choice).collect(),
         })
@@ -93,11 +99,11 @@ impl<'a> DebugInfo<'a> {
 
     /// The entries that may say where a variable is: definitions before
     /// declarations.
-    fn globals_named(&self, name: &str, whole: bool) -> Result<Vec<Node<'a>>> {
+    fn globals_named(&self, name: &str, whole: bool) -> Result<Vec<DebugNode<'a>>, DwarfError> {
         let names = self.names()?;
         let mut found = Vec::new();
         let mut declared = Vec::new();
-        let mut dies: Vec<Die> = names.find(&self.units, name, Kind::Variable, whole)?;
+        let mut dies: Vec<Die> = names.find(&self.units, name, NameKind::Variable, whole)?;
         while let Some(die) = dies.pop() {
             self.units.step()?;
             if found.len() + declared.len() == SAME_NAME_MAX {
@@ -116,7 +122,7 @@ impl<'a> DebugInfo<'a> {
         Ok(if found.is_empty() { declared } else { found })
     }
 
-    fn global_typed(&self, node: &Node<'a>, name: &str) -> Result<Typed> {
+    fn global_typed(&self, node: &DebugNode<'a>, name: &str) -> Result<Typed, DwarfError> {
         let id = id_of(self.units.type_of(node)?);
         let kind = self.resolve_type(id)?;
         if let Some(place) = self.constant_place(node, name, id)? {
@@ -130,14 +136,14 @@ impl<'a> DebugInfo<'a> {
                     place: symbol.place,
                     kind,
                 }),
-                _ => Err(Error::OptimizedOut {
+                _ => Err(DwarfError::OptimizedOut {
                     name: name.to_owned(),
                     available: Vec::new(),
                 }),
             };
         };
         let no_frame = || Err("it is not a variable of a function".to_owned());
-        let place = expression::Place {
+        let place = expression::ExpressionContext {
             units: &self.units,
             unit: node.die.unit,
             parsed: &node.unit,
@@ -146,7 +152,7 @@ impl<'a> DebugInfo<'a> {
             at_entry: false,
         };
         let location =
-            expression::compile(expression.0, &place).map_err(|why| Error::Unreadable {
+            expression::compile(expression.0, &place).map_err(|why| DwarfError::Unreadable {
                 name: name.to_owned(),
                 why,
             })?;
@@ -155,7 +161,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The file that an entry's unit was compiled from.
-    fn source_of(&self, node: &Node<'a>) -> Result<String> {
+    fn source_of(&self, node: &DebugNode<'a>) -> Result<String, DwarfError> {
         let name = node
             .unit
             .name
@@ -169,7 +175,7 @@ impl<'a> DebugInfo<'a> {
 ///
 /// # Errors
 /// Several variables have the name, or the symbol table cannot be read.
-pub fn symbol(binary: &Binary, name: &str) -> std::result::Result<Option<Typed>, ScopeError> {
+pub fn symbol(binary: &Binary, name: &str) -> Result<Option<Typed>, ScopeError> {
     let found = binary
         .find_data(name)
         .map_err(|error| ScopeError::new(error.to_string()))?;
@@ -194,7 +200,7 @@ pub fn symbol(binary: &Binary, name: &str) -> std::result::Result<Option<Typed>,
         bytes => Shape::Opaque { bytes: Some(bytes) },
     };
     Ok(Some(Typed {
-        place: Place::Memory(Value::Image(symbol.address.0)),
+        place: ValuePlace::Memory(Value::Image(symbol.address.0)),
         kind: Type::new("", shape),
     }))
 }

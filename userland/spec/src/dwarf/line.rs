@@ -2,9 +2,9 @@
 //! Source lines and addresses, by the line table (DWARF 5, section 6.2).
 
 use super::calls::InlinedCall;
-use super::error::{Error, Result};
-use super::function::Function;
-use super::units::{Die, Unit};
+use super::error::DwarfError;
+use super::function::DebugFunction;
+use super::units::{Die, GimliUnit};
 use super::DebugInfo;
 use nsprobe_symbolize::Address;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const TABLES_KEPT: usize = 16;
 
 /// A row of the line table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct LineRow {
     pub(super) address: u64,
     file: u32,
     /// 0: made by the compiler, from no line.
@@ -54,7 +54,7 @@ pub struct LinePlace {
     /// Where.
     pub address: Address,
     /// The innermost function there.
-    pub function: Option<Function>,
+    pub function: Option<DebugFunction>,
 }
 
 /// A place where a statement of a line begins.
@@ -102,11 +102,11 @@ type FileOfUnit = (u32, BTreeSet<u32>);
 impl<'a> DebugInfo<'a> {
     /// Where the code of `file:line` is. The file's name is that of the compiler,
     /// or the end of it: `conn.c`, `src/conn.c`.
-    pub fn line(&self, file: &str, line: u32) -> Result<LineCode> {
+    pub fn line(&self, file: &str, line: u32) -> Result<LineCode, DwarfError> {
         self.guarded(|| {
             let files = self.files_named(file)?;
             if files.is_empty() {
-                return Err(Error::Unknown {
+                return Err(DwarfError::Unknown {
                     what: "source file",
                     name: file.to_owned(),
                     nearest: Vec::new(),
@@ -117,7 +117,7 @@ impl<'a> DebugInfo<'a> {
                 Some(found) if calls.is_empty() || found.line == line => found,
                 _ if !calls.is_empty() => LineRows::new(line, false),
                 _ => {
-                    return Err(Error::Unknown {
+                    return Err(DwarfError::Unknown {
                         what: "code at or after line",
                         name: format!("{file}:{line}"),
                         nearest: Vec::new(),
@@ -140,7 +140,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The inlined calls in a line that the compiler gives no row of their own.
-    fn calls_in(&self, files: &[FileOfUnit], line: u32) -> Result<Vec<InlinedCall>> {
+    fn calls_in(&self, files: &[FileOfUnit], line: u32) -> Result<Vec<InlinedCall>, DwarfError> {
         let mut found = Vec::new();
         for (unit, numbers) in files {
             let compiler = self.compiler(*unit)?;
@@ -154,7 +154,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The first line at or behind the requested one that has code, and its rows.
-    fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<LineRows>> {
+    fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<LineRows>, DwarfError> {
         let mut best: Option<LineRows> = None;
         for (unit, numbers) in files {
             let rows = self.rows(*unit)?;
@@ -194,7 +194,7 @@ impl<'a> DebugInfo<'a> {
         Ok(best)
     }
 
-    fn compiler(&self, unit: u32) -> Result<Compiler> {
+    fn compiler(&self, unit: u32) -> Result<Compiler, DwarfError> {
         let producer = self.units.producer(unit)?;
         let of_gnu = producer.and_then(|producer| producer.strip_prefix("GNU "));
         let mut words = of_gnu.unwrap_or_default().split(' ');
@@ -214,7 +214,7 @@ impl<'a> DebugInfo<'a> {
         &self,
         begins: &BTreeMap<u64, u32>,
         calls: Vec<InlinedCall>,
-    ) -> Result<(Vec<LinePlace>, bool)> {
+    ) -> Result<(Vec<LinePlace>, bool), DwarfError> {
         let mut all = Vec::new();
         for (&address, &column) in begins {
             let function = self.functions_at(Address(address))?.pop();
@@ -254,14 +254,14 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Whether an address of a function is not in the part of it that its entry is in.
-    fn is_moved(&self, outer: Die, address: Address) -> Result<bool> {
+    fn is_moved(&self, outer: Die, address: Address) -> Result<bool, DwarfError> {
         let ranges = self.units.ranges(&self.units.node(outer)?)?;
         let first = ranges.first();
         Ok(first.is_some_and(|(from, to)| !(*from..*to).contains(&address.0)))
     }
 
     /// The units that have code of the file, each with its numbers of it.
-    fn files_named(&self, name: &str) -> Result<Vec<FileOfUnit>> {
+    fn files_named(&self, name: &str) -> Result<Vec<FileOfUnit>, DwarfError> {
         let mut found = Vec::new();
         for unit in 0..self.units.count() {
             let Ok(parsed) = self.units.parse(unit) else {
@@ -278,7 +278,12 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    fn numbers_of(&self, unit: u32, parsed: &Unit<'a>, name: &str) -> Result<BTreeSet<u32>> {
+    fn numbers_of(
+        &self,
+        unit: u32,
+        parsed: &GimliUnit<'a>,
+        name: &str,
+    ) -> Result<BTreeSet<u32>, DwarfError> {
         let mut numbers = BTreeSet::new();
         let Some(program) = &parsed.line_program else {
             return Ok(numbers);
@@ -313,7 +318,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The rows of a unit, in the order of its program.
-    pub(super) fn rows(&self, unit: u32) -> Result<Rc<Vec<Row>>> {
+    pub(super) fn rows(&self, unit: u32) -> Result<Rc<Vec<LineRow>>, DwarfError> {
         if let Some(rows) = self.tables.borrow().get(&unit) {
             return Ok(Rc::clone(rows));
         }
@@ -326,7 +331,7 @@ impl<'a> DebugInfo<'a> {
         Ok(rows)
     }
 
-    fn read_rows(&self, unit: u32) -> Result<Vec<Row>> {
+    fn read_rows(&self, unit: u32) -> Result<Vec<LineRow>, DwarfError> {
         let parsed = self.units.unit(unit)?;
         let Some(program) = parsed.line_program.clone() else {
             return Ok(Vec::new());
@@ -336,9 +341,9 @@ impl<'a> DebugInfo<'a> {
         while let Some((_, row)) = rows.next_row()? {
             self.units.step()?;
             if found.len() == ROWS_MAX {
-                return Err(Error::TooBig("a line table is too long"));
+                return Err(DwarfError::TooBig("a line table is too long"));
             }
-            found.push(Row {
+            found.push(LineRow {
                 address: row.address(),
                 file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
                 line: row
@@ -361,11 +366,11 @@ impl<'a> DebugInfo<'a> {
     /// compiler marked (LLVM), or that of the function's second row (GCC without
     /// optimization). Where the locations of parameters say themselves from where
     /// on they are good (GCC with optimization), it is the entry.
-    pub fn body_pc(&self, function: &Function) -> Result<Address> {
+    pub fn body_pc(&self, function: &DebugFunction) -> Result<Address, DwarfError> {
         self.guarded(|| self.body_of(function.outer))
     }
 
-    fn body_of(&self, outer: Die) -> Result<Address> {
+    fn body_of(&self, outer: Die) -> Result<Address, DwarfError> {
         let node = self.units.node(outer)?;
         let entry = self.units.ranges(&node)?.first().map(|range| range.0);
         match entry {
@@ -377,27 +382,27 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Whether the compiler marked where the prologue ends.
-    fn marks_prologue(&self, outer: Die) -> Result<bool> {
+    fn marks_prologue(&self, outer: Die) -> Result<bool, DwarfError> {
         Ok(self.rows_inside(outer)?.iter().any(|row| row.prologue_end))
     }
 
     /// The rows of a function's first range, by rising address.
-    fn rows_inside(&self, outer: Die) -> Result<Vec<Row>> {
+    fn rows_inside(&self, outer: Die) -> Result<Vec<LineRow>, DwarfError> {
         let node = self.units.node(outer)?;
         let ranges = self.units.ranges(&node)?;
         let Some(&(entry, end)) = ranges.first() else {
-            return Err(Error::Damaged("the function has no code".to_owned()));
+            return Err(DwarfError::Damaged("the function has no code".to_owned()));
         };
         let rows = self.rows(outer.unit)?;
-        let inside = |row: &&Row| (entry..end).contains(&row.address) && !row.end_sequence;
-        let mut inside: Vec<Row> = rows.iter().filter(inside).copied().collect();
+        let inside = |row: &&LineRow| (entry..end).contains(&row.address) && !row.end_sequence;
+        let mut inside: Vec<LineRow> = rows.iter().filter(inside).copied().collect();
         inside.sort_by_key(|row| row.address);
         Ok(inside)
     }
 
     /// Where the prologue ends: as the compiler marked it, or at the function's
     /// second row; the entry when the line table does not say.
-    pub(super) fn prologue_end(&self, outer: Die) -> Result<Address> {
+    pub(super) fn prologue_end(&self, outer: Die) -> Result<Address, DwarfError> {
         let inside = self.rows_inside(outer)?;
         let node = self.units.node(outer)?;
         let entry = self.units.ranges(&node)?.first().map_or(0, |range| range.0);

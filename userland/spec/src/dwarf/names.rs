@@ -2,8 +2,8 @@
 //! Where names are: functions, variables and types by name, and the entries that refer to them. One
 //! pass over all entries, made when the first name is requested.
 
-use super::error::{Error, Result};
-use super::units::{Attribute, Bytes, Die, Node, Unit, Units};
+use super::error::DwarfError;
+use super::units::{Attribute, DebugNode, Die, DwarfBytes, GimliUnit, Units};
 use gimli::{AttributeValue, DwTag};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -21,7 +21,7 @@ const UNNAMED: &str = "(anonymous namespace)";
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum NameKind {
     Function,
     /// A global or static variable.
     Variable,
@@ -29,16 +29,16 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Named {
+struct NamedEntry {
     hash: u32,
     unit: u32,
     offset: u32,
     scope: u32,
-    kind: Kind,
+    kind: NameKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Scope {
+struct NameScope {
     unit: u32,
     offset: u32,
     parent: u32,
@@ -62,10 +62,10 @@ struct Reference {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameIndex {
     /// By rising hash of the name without template arguments.
-    named: Vec<Named>,
-    scopes: Vec<Scope>,
+    named: Vec<NamedEntry>,
+    scopes: Vec<NameScope>,
     /// By rising target.
     references: Vec<Reference>,
 }
@@ -123,16 +123,16 @@ fn is_scope(tag: DwTag) -> bool {
     )
 }
 
-fn kind_of(tag: DwTag) -> Option<Kind> {
+fn kind_of(tag: DwTag) -> Option<NameKind> {
     Some(match tag {
-        gimli::DW_TAG_subprogram => Kind::Function,
-        gimli::DW_TAG_variable | gimli::DW_TAG_member => Kind::Variable,
+        gimli::DW_TAG_subprogram => NameKind::Function,
+        gimli::DW_TAG_variable | gimli::DW_TAG_member => NameKind::Variable,
         gimli::DW_TAG_structure_type
         | gimli::DW_TAG_class_type
         | gimli::DW_TAG_union_type
         | gimli::DW_TAG_enumeration_type
         | gimli::DW_TAG_typedef
-        | gimli::DW_TAG_base_type => Kind::Type,
+        | gimli::DW_TAG_base_type => NameKind::Type,
         _ => return None,
     })
 }
@@ -156,9 +156,9 @@ fn is_static(location: Option<Attribute<'_>>) -> bool {
     addresses.iter().any(|op| first == Some(op.0))
 }
 
-impl Names {
-    pub(super) fn read(units: &Units<'_>) -> Result<Names> {
-        let mut names = Names::default();
+impl NameIndex {
+    pub(super) fn read(units: &Units<'_>) -> Result<NameIndex, DwarfError> {
+        let mut names = NameIndex::default();
         let mut entries_left = ENTRIES_MAX;
         for unit in 0..units.count() {
             // A unit that is damaged takes only its own names with it.
@@ -166,7 +166,7 @@ impl Names {
                 continue;
             };
             match names.read_unit(units, unit, &parsed, &mut entries_left) {
-                Err(Error::Damaged(_)) | Ok(()) => {}
+                Err(DwarfError::Damaged(_)) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -181,9 +181,9 @@ impl Names {
         &mut self,
         units: &Units<'a>,
         unit: u32,
-        parsed: &Unit<'a>,
+        parsed: &GimliUnit<'a>,
         entries_left: &mut u64,
-    ) -> Result<()> {
+    ) -> Result<(), DwarfError> {
         let mut entries = parsed.entries_raw(None)?;
         // The scopes around, each with its depth.
         let mut around: Vec<(isize, u32)> = Vec::new();
@@ -191,7 +191,7 @@ impl Names {
             units.step()?;
             *entries_left = entries_left
                 .checked_sub(1)
-                .ok_or(Error::TooBig("it has too many entries"))?;
+                .ok_or(DwarfError::TooBig("it has too many entries"))?;
             let depth = entries.next_depth();
             while around.last().is_some_and(|(outer, _)| *outer >= depth) {
                 around.pop();
@@ -212,13 +212,13 @@ impl Names {
                 let attribute = entries.read_attribute_inline(*specification)?;
                 attributes.take(attribute.name(), || attribute.value());
             }
-            let offset =
-                u32::try_from(offset).map_err(|_| Error::TooBig("a unit is larger than 4 GiB"))?;
+            let offset = u32::try_from(offset)
+                .map_err(|_| DwarfError::TooBig("a unit is larger than 4 GiB"))?;
             let scope = around.last().map_or(NO_SCOPE, |(_, scope)| *scope);
             self.add(units, (unit, parsed), (offset, tag), scope, &attributes)?;
             if abbreviation.has_children() && is_scope(tag) {
                 around.push((depth, self.scopes.len() as u32));
-                self.scopes.push(Scope {
+                self.scopes.push(NameScope {
                     unit,
                     offset,
                     parent: scope,
@@ -234,13 +234,13 @@ impl Names {
     fn add<'a>(
         &mut self,
         units: &Units<'a>,
-        (unit, parsed): (u32, &Unit<'a>),
+        (unit, parsed): (u32, &GimliUnit<'a>),
         (offset, tag): (u32, DwTag),
         scope: u32,
         attributes: &Attributes<'a>,
-    ) -> Result<()> {
+    ) -> Result<(), DwarfError> {
         if self.named.len() + self.references.len() + self.scopes.len() >= NAMES_MAX {
-            return Err(Error::TooBig("it has too many names"));
+            return Err(DwarfError::TooBig("it has too many names"));
         }
         for origin in attributes.origins.iter().flatten() {
             let Ok(Some(target)) = units.reference(unit, origin) else {
@@ -259,14 +259,14 @@ impl Names {
         };
         // Locals and members belong to their functions and types.
         let is_constant = attributes.is_constant && self.is_open(scope);
-        let local = kind == Kind::Variable
+        let local = kind == NameKind::Variable
             && !attributes.declaration
             && !is_constant
             && !is_static(attributes.location);
         let Some(name) = units.text(unit, parsed, name).filter(|_| !local) else {
             return Ok(());
         };
-        self.named.push(Named {
+        self.named.push(NamedEntry {
             hash: hash(name),
             unit,
             offset,
@@ -283,9 +283,9 @@ impl Names {
         &self,
         units: &Units<'_>,
         name: &str,
-        kind: Kind,
+        kind: NameKind,
         whole: bool,
-    ) -> Result<Vec<Die>> {
+    ) -> Result<Vec<Die>, DwarfError> {
         let wanted = parts(name);
         let Some(last) = wanted.last() else {
             return Ok(Vec::new());
@@ -298,7 +298,7 @@ impl Names {
                 break;
             }
             units.step()?;
-            let alone = wanted.len() == 1 && kind == Kind::Variable;
+            let alone = wanted.len() == 1 && kind == NameKind::Variable;
             if alone && !self.is_open(named.scope) {
                 continue;
             }
@@ -315,7 +315,13 @@ impl Names {
         scope.is_none_or(|scope| scope.open)
     }
 
-    fn fits(&self, units: &Units<'_>, named: &Named, wanted: &[&str], whole: bool) -> Result<bool> {
+    fn fits(
+        &self,
+        units: &Units<'_>,
+        named: &NamedEntry,
+        wanted: &[&str],
+        whole: bool,
+    ) -> Result<bool, DwarfError> {
         let mut parts = wanted.iter().rev();
         let fits = |part: Option<&&str>, name: Option<&str>| {
             part.is_some_and(|part| part_fits(part, name.unwrap_or(UNNAMED)))
@@ -344,7 +350,12 @@ impl Names {
 
     /// The scope of an entry that is in `scope`, or the one of what it defines: gcc defines what
     /// is in a type unit outside of its namespaces.
-    fn around<'a>(&self, units: &Units<'a>, node: &Node<'a>, scope: u32) -> Result<u32> {
+    fn around<'a>(
+        &self,
+        units: &Units<'a>,
+        node: &DebugNode<'a>,
+        scope: u32,
+    ) -> Result<u32, DwarfError> {
         let declared = units.target(node, gimli::DW_AT_specification)?;
         let name = units.name(node)?;
         let found = declared
@@ -354,7 +365,7 @@ impl Names {
     }
 
     /// What is known of an entry of that name.
-    fn named(&self, name: &str, die: Die) -> Option<&Named> {
+    fn named(&self, name: &str, die: Die) -> Option<&NamedEntry> {
         let key = (hash(name), die.unit, u32::try_from(die.offset).ok()?);
         let at = self
             .named
@@ -363,7 +374,7 @@ impl Names {
     }
 
     /// The whole name of an entry that [`Names::find`] found.
-    pub(super) fn qualified(&self, units: &Units<'_>, die: Die) -> Result<String> {
+    pub(super) fn qualified(&self, units: &Units<'_>, die: Die) -> Result<String, DwarfError> {
         let node = units.node(die)?;
         let name = units.name(&node)?.unwrap_or("(unnamed)");
         let found = self.named(name, die);
@@ -384,8 +395,8 @@ impl Names {
     /// Names of variables that stand for themselves, for messages about one that does
     /// not exist.
     pub(super) fn variables(&self, units: &Units<'_>) -> Vec<String> {
-        let variables = self.named.iter().filter(|n| n.kind == Kind::Variable);
-        let name = |named: &Named| {
+        let variables = self.named.iter().filter(|n| n.kind == NameKind::Variable);
+        let name = |named: &NamedEntry| {
             let node = units.node(die_at(named.unit, named.offset));
             Some(units.name(&node.ok()?).ok()??.to_owned())
         };
@@ -424,7 +435,7 @@ struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    fn take(&mut self, name: gimli::DwAt, value: impl FnOnce() -> AttributeValue<Bytes<'a>>) {
+    fn take(&mut self, name: gimli::DwAt, value: impl FnOnce() -> AttributeValue<DwarfBytes<'a>>) {
         match name {
             gimli::DW_AT_name => self.name = Some(value()),
             gimli::DW_AT_location => self.location = Some(value()),

@@ -3,12 +3,14 @@
 //! its type: numbers extended, structs in registers in pieces.
 
 use super::convention::Passing;
-use super::error::Result;
-use super::expression::{add, register, Frame, Location, Part, Storage, STACK_POINTER};
-use super::units::{Node, Units};
+use super::expression::{
+    add, register, Frame, Storage, VariableLocation, VariablePart, STACK_POINTER,
+};
+use super::units::{DebugNode, Units};
 use super::variable::unreadable;
 use super::DebugInfo;
-use crate::scope::{Piece, Place};
+use crate::dwarf::error::DwarfError;
+use crate::scope::{ValuePart, ValuePlace};
 use crate::types::{Shape, Type, TypeId};
 use crate::value::{Value, Width};
 use gimli::AttributeValue;
@@ -26,7 +28,7 @@ impl<'a> DebugInfo<'a> {
         &self,
         passing: &Passing,
         id: TypeId,
-    ) -> Result<std::result::Result<Place, String>> {
+    ) -> Result<Result<ValuePlace, String>, DwarfError> {
         let location = match passing {
             Passing::Nothing => return Ok(Err("it is empty".to_owned())),
             Passing::Reference(number) => whole(register(*number).map(Storage::Memory)),
@@ -38,11 +40,11 @@ impl<'a> DebugInfo<'a> {
             Passing::Registers(numbers) => match numbers.as_slice() {
                 [one] => whole(word(*one).map(Storage::Value)),
                 words => {
-                    let part = |number: &Option<u16>| Part {
+                    let part = |number: &Option<u16>| VariablePart {
                         bits: Some(64),
                         storage: word(*number).map_or_else(Storage::Nowhere, Storage::Value),
                     };
-                    Location {
+                    VariableLocation {
                         parts: words.iter().map(part).collect(),
                         frame: Frame::None,
                     }
@@ -55,10 +57,10 @@ impl<'a> DebugInfo<'a> {
     /// The place of something whose value the compiler knows.
     pub(super) fn constant_place(
         &self,
-        node: &Node<'a>,
+        node: &DebugNode<'a>,
         name: &str,
         id: TypeId,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<ValuePlace>, DwarfError> {
         let Some((owner, value)) = self.units.inherited(node, gimli::DW_AT_const_value)? else {
             return Ok(None);
         };
@@ -74,12 +76,21 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The place of what is at a location.
-    pub(super) fn placed(&self, name: &str, location: Location, id: TypeId) -> Result<Place> {
+    pub(super) fn placed(
+        &self,
+        name: &str,
+        location: VariableLocation,
+        id: TypeId,
+    ) -> Result<ValuePlace, DwarfError> {
         self.place(location, id)?
             .map_err(|why| unreadable(name, why))
     }
 
-    fn place(&self, location: Location, id: TypeId) -> Result<std::result::Result<Place, String>> {
+    fn place(
+        &self,
+        location: VariableLocation,
+        id: TypeId,
+    ) -> Result<Result<ValuePlace, String>, DwarfError> {
         let shape = self.shape(id)?;
         let size = self.size_of(id)?;
         let mut parts = location.parts;
@@ -89,9 +100,9 @@ impl<'a> DebugInfo<'a> {
                 part.bits = None;
             }
         }
-        Ok(match <[Part; 1]>::try_from(parts) {
+        Ok(match <[VariablePart; 1]>::try_from(parts) {
             Ok(
-                [Part {
+                [VariablePart {
                     bits: None,
                     storage,
                 }],
@@ -102,16 +113,16 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-fn word(number: Option<u16>) -> std::result::Result<Value, String> {
+fn word(number: Option<u16>) -> Result<Value, String> {
     match number {
         Some(number) => register(number),
         None => Err("it is in a vector register, and those are not recorded".to_owned()),
     }
 }
 
-fn whole(storage: std::result::Result<Storage, String>) -> Location {
-    Location {
-        parts: vec![Part {
+fn whole(storage: Result<Storage, String>) -> VariableLocation {
+    VariableLocation {
+        parts: vec![VariablePart {
             bits: None,
             storage: storage.unwrap_or_else(Storage::Nowhere),
         }],
@@ -162,23 +173,19 @@ fn extended(value: Value, bytes: u64, signed: bool) -> Value {
     }
 }
 
-fn whole_place(
-    storage: Storage,
-    shape: &Shape,
-    size: Option<u64>,
-) -> std::result::Result<Place, String> {
+fn whole_place(storage: Storage, shape: &Shape, size: Option<u64>) -> Result<ValuePlace, String> {
     match (storage, scalar(shape)) {
-        (Storage::Memory(address), _) => Ok(Place::Memory(address)),
+        (Storage::Memory(address), _) => Ok(ValuePlace::Memory(address)),
         (Storage::Nowhere(why), _) => Err(why),
         (Storage::Value(value), Some((bytes, signed))) => {
-            Ok(Place::Value(extended(value, bytes, signed)))
+            Ok(ValuePlace::Value(extended(value, bytes, signed)))
         }
         (Storage::Bytes(bytes), Some((wanted, signed))) => {
             let number = number_of(&bytes);
             let fits = bytes.len() as u64 >= wanted;
             number
                 .filter(|_| fits)
-                .map(|number| Place::Value(extended(Value::Constant(number), wanted, signed)))
+                .map(|number| ValuePlace::Value(extended(Value::Constant(number), wanted, signed)))
                 .ok_or_else(|| "its constant has another size".to_owned())
         }
         (storage, None) => {
@@ -186,7 +193,7 @@ fn whole_place(
             if matches!(storage, Storage::Value(_)) && bytes > 8 {
                 return Err(format!("it has {bytes} bytes, but is in one register"));
             }
-            let part = Part {
+            let part = VariablePart {
                 bits: Some(bytes.saturating_mul(8)),
                 storage,
             };
@@ -204,7 +211,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     (length > 0).then(|| u64::from_le_bytes(word))
 }
 
-fn pieces(parts: Vec<Part>, size: Option<u64>) -> std::result::Result<Place, String> {
+fn pieces(parts: Vec<VariablePart>, size: Option<u64>) -> Result<ValuePlace, String> {
     let mut found = Vec::new();
     let mut missing = None;
     let mut offset = 0u64;
@@ -219,15 +226,15 @@ fn pieces(parts: Vec<Part>, size: Option<u64>) -> std::result::Result<Place, Str
         }
         match part.storage {
             Storage::Nowhere(why) => missing = Some(why),
-            Storage::Memory(address) => found.push(Piece {
+            Storage::Memory(address) => found.push(ValuePart {
                 offset,
                 bytes,
-                place: Place::Memory(address),
+                place: ValuePlace::Memory(address),
             }),
-            Storage::Value(value) if bytes <= 8 => found.push(Piece {
+            Storage::Value(value) if bytes <= 8 => found.push(ValuePart {
                 offset,
                 bytes,
-                place: Place::Value(value),
+                place: ValuePlace::Value(value),
             }),
             Storage::Value(_) => missing = Some(format!("{bytes} bytes are in one register")),
             Storage::Bytes(data) => constant_pieces(&data, offset, bytes, &mut found)?,
@@ -239,7 +246,7 @@ fn pieces(parts: Vec<Part>, size: Option<u64>) -> std::result::Result<Place, Str
         _ if all => Err("its parts are larger than it".to_owned()),
         (true, Some(why)) => Err(why),
         (true, None) => Err("it is nowhere".to_owned()),
-        (false, _) => Ok(Place::Pieces(Rc::from(found))),
+        (false, _) => Ok(ValuePlace::Pieces(Rc::from(found))),
     }
 }
 
@@ -247,8 +254,8 @@ fn constant_pieces(
     data: &[u8],
     offset: u64,
     bytes: u64,
-    found: &mut Vec<Piece>,
-) -> std::result::Result<(), String> {
+    found: &mut Vec<ValuePart>,
+) -> Result<(), String> {
     if bytes > BYTES_MAX || data.len() as u64 > BYTES_MAX {
         return Err(format!("it is a constant of more than {BYTES_MAX} bytes"));
     }
@@ -256,10 +263,10 @@ fn constant_pieces(
         let at = index as u64 * 8;
         let length = (chunk.len() as u64).min(bytes.saturating_sub(at));
         if let Some(number) = number_of(chunk).filter(|_| length > 0) {
-            found.push(Piece {
+            found.push(ValuePart {
                 offset: offset.saturating_add(at),
                 bytes: length,
-                place: Place::Value(Value::Constant(number)),
+                place: ValuePlace::Value(Value::Constant(number)),
             });
         }
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What names mean at a place, by debug information.
 
-use super::error::{Error, Result};
-use super::function::Function;
+use super::error::DwarfError;
+use super::function::DebugFunction;
 use super::types::id_of;
 use super::variable::{Local, Moment};
 use super::DebugInfo;
 use crate::plain::Plain;
-use crate::scope::{Role, Scope, ScopeError, Typed, Variable};
+use crate::scope::{Scope, ScopeError, Typed, Variable, VariableRole};
 use crate::types::{Member, Shape, Type, TypeId, Variants};
 use nsprobe_symbolize::Address;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const NEAREST_COUNT: usize = 3;
 /// Most classes that a member is looked for in.
 const CLASSES_MAX: usize = 64;
 
-type Told<T> = std::result::Result<T, ScopeError>;
+type InScope<T> = Result<T, ScopeError>;
 
 /// What names mean at an address of a function.
 #[derive(Debug)]
@@ -31,7 +31,11 @@ pub struct DebugScope<'d, 'a> {
 impl<'a> DebugInfo<'a> {
     /// The scope of `function` at an address in it: its own names, then those of
     /// the functions that it is inlined into, then global ones.
-    pub fn scope(&self, function: &Function, address: Address) -> Result<DebugScope<'_, 'a>> {
+    pub fn scope(
+        &self,
+        function: &DebugFunction,
+        address: Address,
+    ) -> Result<DebugScope<'_, 'a>, DwarfError> {
         self.guarded(|| {
             let moment = self.moment(function, address)?;
             let mut around = Vec::new();
@@ -58,7 +62,7 @@ impl<'a> DebugInfo<'a> {
 impl<'a> DebugScope<'_, 'a> {
     /// The variable that the name means in one function; `None` when it has none
     /// such.
-    fn find(&self, moment: &Moment, name: &str) -> Result<Option<Variable>> {
+    fn find(&self, moment: &Moment, name: &str) -> Result<Option<Variable>, DwarfError> {
         let mut named = self.debug.variables_of(moment)?;
         named.retain(|local| local.name == name);
         if let Some(local) = named.iter().find(|local| local.visible) {
@@ -68,7 +72,7 @@ impl<'a> DebugScope<'_, 'a> {
     }
 
     /// Why a name that the function has is not to be had at this place.
-    fn out_of_scope(&self, name: &str) -> Result<Option<Error>> {
+    fn out_of_scope(&self, name: &str) -> Result<Option<DwarfError>, DwarfError> {
         let elsewhere = self.debug.variables_of(&self.moment)?;
         let of_pack = |local: &&Local<'a>| {
             let number = local.name.strip_prefix(name);
@@ -82,12 +86,12 @@ impl<'a> DebugScope<'_, 'a> {
         }
         let origin = self.debug.origin_has(&self.moment, name)?;
         Ok(if elsewhere.iter().any(|local| local.name == name) {
-            Some(Error::Unreadable {
+            Some(DwarfError::Unreadable {
                 name: name.to_owned(),
                 why: "it is a variable of a block that does not hold this place".to_owned(),
             })
         } else if origin {
-            Some(Error::OptimizedOut {
+            Some(DwarfError::OptimizedOut {
                 name: name.to_owned(),
                 available: Vec::new(),
             })
@@ -96,7 +100,7 @@ impl<'a> DebugScope<'_, 'a> {
         })
     }
 
-    fn lookup(&self, name: &str) -> Result<Variable> {
+    fn lookup(&self, name: &str) -> Result<Variable, DwarfError> {
         for moment in std::iter::once(&self.moment).chain(&self.around) {
             if let Some(found) = self.find(moment, name)? {
                 return Ok(found);
@@ -116,7 +120,7 @@ impl<'a> DebugScope<'_, 'a> {
             known.push(local.name);
         }
         known.extend(self.debug.names()?.variables(&self.debug.units));
-        Err(Error::Unknown {
+        Err(DwarfError::Unknown {
             what: "variable",
             name: name.to_owned(),
             nearest: nsprobe_text::nearest(name, known, NEAREST_COUNT),
@@ -125,7 +129,7 @@ impl<'a> DebugScope<'_, 'a> {
 
     /// The static member that the name means in a method, of its class or a base class; an error
     /// where it is one of the object.
-    fn of_object(&self, name: &str) -> Result<Option<Variable>> {
+    fn of_object(&self, name: &str) -> Result<Option<Variable>, DwarfError> {
         let locals = self.debug.variables_of(&self.moment)?;
         let Some(this) = locals.iter().find(|local| local.name == "this") else {
             return Ok(None);
@@ -171,7 +175,7 @@ impl<'a> DebugScope<'_, 'a> {
 
     /// The global variable that the name means in the function: one of its class
     /// or namespaces, innermost first, or any.
-    fn global(&self, name: &str) -> Result<Option<Variable>> {
+    fn global(&self, name: &str) -> Result<Option<Variable>, DwarfError> {
         let unit = self.moment.function.die.unit;
         let function = self.debug.units.node(self.moment.function.die)?;
         let origin = self.debug.units.root_origin(&function)?;
@@ -191,7 +195,7 @@ impl<'a> DebugScope<'_, 'a> {
 
     /// What is known without debug information, where that is an assembler's: it names functions,
     /// but not what they take and return.
-    fn of_assembler(&self) -> Told<Option<Plain<'_>>> {
+    fn of_assembler(&self) -> InScope<Option<Plain<'_>>> {
         let moment = &self.moment;
         let language = self
             .debug
@@ -206,7 +210,7 @@ impl<'a> DebugScope<'_, 'a> {
         }))
     }
 
-    fn of_role(&self, role: Role) -> Result<Vec<Variable>> {
+    fn of_role(&self, role: VariableRole) -> Result<Vec<Variable>, DwarfError> {
         let mut locals = self.debug.variables_of(&self.moment)?;
         locals.retain(|local| local.visible && local.role == role);
         let variable = |local: &Local<'a>| self.debug.variable_at(local, &self.moment);
@@ -219,25 +223,29 @@ impl Scope for DebugScope<'_, '_> {
         self.moment.address
     }
 
-    fn variable(&self, name: &str) -> Told<Variable> {
+    fn variable(&self, name: &str) -> InScope<Variable> {
         Ok(self.debug.guarded(|| self.lookup(name))?)
     }
 
-    fn parameters(&self) -> Told<Vec<Variable>> {
-        Ok(self.debug.guarded(|| self.of_role(Role::Parameter))?)
+    fn parameters(&self) -> InScope<Vec<Variable>> {
+        Ok(self
+            .debug
+            .guarded(|| self.of_role(VariableRole::Parameter))?)
     }
 
-    fn locals(&self) -> Told<Vec<Variable>> {
-        Ok(self.debug.guarded(|| self.of_role(Role::Local))?)
+    fn locals(&self) -> InScope<Vec<Variable>> {
+        Ok(self.debug.guarded(|| self.of_role(VariableRole::Local))?)
     }
 
-    fn argument(&self, number: usize) -> Told<Typed> {
+    fn argument(&self, number: usize) -> InScope<Typed> {
         let index = number.checked_sub(1);
         let index = index.ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
         if let Some(plain) = self.of_assembler()? {
             return plain.argument(number);
         }
-        let parameters = self.debug.guarded(|| self.of_role(Role::Parameter))?;
+        let parameters = self
+            .debug
+            .guarded(|| self.of_role(VariableRole::Parameter))?;
         let count = parameters.len();
         match parameters.into_iter().nth(index) {
             Some(parameter) => parameter.value,
@@ -255,7 +263,7 @@ impl Scope for DebugScope<'_, '_> {
         }
     }
 
-    fn retval(&self) -> Told<Typed> {
+    fn retval(&self) -> InScope<Typed> {
         if let Some(plain) = self.of_assembler()? {
             return plain.retval();
         }
@@ -266,17 +274,17 @@ impl Scope for DebugScope<'_, '_> {
         self.debug.binary.has_libcxx()
     }
 
-    fn resolve(&self, id: TypeId) -> Told<Type> {
+    fn resolve(&self, id: TypeId) -> InScope<Type> {
         Ok(self.debug.guarded(|| self.debug.resolve_type(id))?)
     }
 
-    fn members(&self, id: TypeId) -> Told<Rc<[Member]>> {
+    fn members(&self, id: TypeId) -> InScope<Rc<[Member]>> {
         Ok(self
             .debug
             .guarded(|| Ok(self.debug.members_of(id)?.into()))?)
     }
 
-    fn variants(&self, id: TypeId) -> Told<Option<Variants>> {
+    fn variants(&self, id: TypeId) -> InScope<Option<Variants>> {
         Ok(self.debug.guarded(|| self.debug.variants_of(id))?)
     }
 }
@@ -284,7 +292,7 @@ impl Scope for DebugScope<'_, '_> {
 impl<'a> DebugInfo<'a> {
     /// Whether the function has such a variable in its source, of which its code
     /// knows nothing.
-    fn origin_has(&self, moment: &Moment, name: &str) -> Result<bool> {
+    fn origin_has(&self, moment: &Moment, name: &str) -> Result<bool, DwarfError> {
         let function = self.units.node(moment.function.die)?;
         let origin = self.units.root_origin(&function)?;
         let mut has = false;
@@ -294,14 +302,14 @@ impl<'a> DebugInfo<'a> {
                 gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter
             );
             has |= variable && self.units.name(child)? == Some(name);
-            Ok(super::units::Walk::Into)
+            Ok(super::units::Children::Into)
         })?;
         Ok(has)
     }
 
-    fn retval(&self, moment: &Moment) -> Result<Typed> {
+    fn retval(&self, moment: &Moment) -> Result<Typed, DwarfError> {
         let failed = |why: &str| {
-            Err(Error::Unreadable {
+            Err(DwarfError::Unreadable {
                 name: "$retval".to_owned(),
                 why: why.to_owned(),
             })
@@ -331,10 +339,10 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-impl From<Error> for ScopeError {
-    fn from(error: Error) -> ScopeError {
+impl From<DwarfError> for ScopeError {
+    fn from(error: DwarfError) -> ScopeError {
         match error {
-            Error::Unknown {
+            DwarfError::Unknown {
                 what,
                 name,
                 nearest,

@@ -4,9 +4,9 @@
 
 mod members;
 
-use super::error::{Error, Result};
-use super::names::Kind;
-use super::units::{Attribute, Die, Node, Units};
+use super::error::DwarfError;
+use super::names::NameKind;
+use super::units::{Attribute, DebugNode, Die, Units};
 use super::DebugInfo;
 use crate::types::{Shape, Type, TypeId};
 use gimli::{AttributeValue, DwAte};
@@ -62,7 +62,7 @@ impl Reference {
 }
 
 /// The encoding and the size of a base type.
-pub(super) fn encoding_of(node: &Node<'_>) -> (DwAte, u64) {
+pub(super) fn encoding_of(node: &DebugNode<'_>) -> (DwAte, u64) {
     let encoding = match node.attribute(gimli::DW_AT_encoding) {
         Some(AttributeValue::Encoding(encoding)) => encoding,
         _ => DwAte(0),
@@ -111,7 +111,7 @@ fn is_c(language: Option<gimli::DwLang>) -> bool {
 
 impl<'a> Units<'a> {
     /// The language of a unit.
-    pub(super) fn language(&self, unit: u32) -> Result<Option<gimli::DwLang>> {
+    pub(super) fn language(&self, unit: u32) -> Result<Option<gimli::DwLang>, DwarfError> {
         Ok(match self.root(unit)?.attribute(gimli::DW_AT_language) {
             Some(AttributeValue::Language(language)) => Some(language),
             _ => None,
@@ -119,13 +119,13 @@ impl<'a> Units<'a> {
     }
 
     /// The compiler of a unit, in its own words.
-    pub(super) fn producer(&self, unit: u32) -> Result<Option<&'a str>> {
+    pub(super) fn producer(&self, unit: u32) -> Result<Option<&'a str>, DwarfError> {
         let root = self.root(unit)?;
         let producer = root.attribute(gimli::DW_AT_producer);
         Ok(producer.and_then(|text| self.text(unit, &root.unit, text)))
     }
 
-    pub(super) fn is_of_gcc(&self, unit: u32) -> Result<bool> {
+    pub(super) fn is_of_gcc(&self, unit: u32) -> Result<bool, DwarfError> {
         let producer = self.producer(unit)?;
         Ok(producer.is_some_and(|producer| producer.starts_with("GNU ")))
     }
@@ -140,7 +140,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    fn counts(&self, array: &Node<'a>) -> Result<Vec<Option<u64>>> {
+    fn counts(&self, array: &DebugNode<'a>) -> Result<Vec<Option<u64>>, DwarfError> {
         let mut counts = Vec::new();
         for child in self.children(array)? {
             if child.tag() != gimli::DW_TAG_subrange_type || counts.len() == DIMENSIONS_MAX {
@@ -160,7 +160,7 @@ impl<'a> Units<'a> {
 impl<'a> DebugInfo<'a> {
     /// The type behind its typedefs and qualifiers, and whatever stands in for its
     /// definition.
-    pub(super) fn strip(&self, die: Die) -> Result<Option<Node<'a>>> {
+    pub(super) fn strip(&self, die: Die) -> Result<Option<DebugNode<'a>>, DwarfError> {
         let mut die = die;
         for _ in 0..CHAIN_MAX {
             let node = self.units.node(die)?;
@@ -172,11 +172,11 @@ impl<'a> DebugInfo<'a> {
                 _ => return self.defined(node).map(Some),
             }
         }
-        Err(Error::Damaged("typedefs lead in a circle".to_owned()))
+        Err(DwarfError::Damaged("typedefs lead in a circle".to_owned()))
     }
 
     /// The alignment that the source demands of a type by a typedef.
-    pub(super) fn demanded_alignment(&self, id: TypeId) -> Result<u64> {
+    pub(super) fn demanded_alignment(&self, id: TypeId) -> Result<u64, DwarfError> {
         let (mut most, mut die) = (1, Reference::of(id).map(|reference| reference.die));
         for _ in 0..CHAIN_MAX {
             let Some(at) = die else {
@@ -193,7 +193,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The definition of a type that is only declared here.
-    fn defined(&self, node: Node<'a>) -> Result<Node<'a>> {
+    fn defined(&self, node: DebugNode<'a>) -> Result<DebugNode<'a>, DwarfError> {
         // A type unit holds the definition.
         if let Some(target) = self.units.target(&node, gimli::DW_AT_signature)? {
             return self.units.node(target);
@@ -210,7 +210,7 @@ impl<'a> DebugInfo<'a> {
             true => name.to_owned(),
             false => names.qualified(&self.units, node.die)?,
         };
-        for die in names.find(&self.units, &whole, Kind::Type, true)? {
+        for die in names.find(&self.units, &whole, NameKind::Type, true)? {
             let candidate = self.units.node(die)?;
             let defines = candidate.tag() == node.tag()
                 && !candidate.flag(gimli::DW_AT_declaration)
@@ -223,14 +223,14 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// What the type is.
-    pub(super) fn resolve_type(&self, id: TypeId) -> Result<Type> {
+    pub(super) fn resolve_type(&self, id: TypeId) -> Result<Type, DwarfError> {
         let reference = Reference::of(id);
         let name = self.type_name(reference.map(|reference| reference.die))?;
         Ok(Type::new(&name, self.shape(id)?))
     }
 
     /// The entry of a type without typedefs; none for `void`.
-    pub(super) fn type_node(&self, id: TypeId) -> Result<Option<Node<'a>>> {
+    pub(super) fn type_node(&self, id: TypeId) -> Result<Option<DebugNode<'a>>, DwarfError> {
         match Reference::of(id) {
             Some(reference) => self.strip(reference.die),
             None => Ok(None),
@@ -238,7 +238,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// What the type is without its name.
-    pub(super) fn shape(&self, id: TypeId) -> Result<Shape> {
+    pub(super) fn shape(&self, id: TypeId) -> Result<Shape, DwarfError> {
         let Some(reference) = Reference::of(id) else {
             return Ok(Shape::Void);
         };
@@ -279,7 +279,7 @@ impl<'a> DebugInfo<'a> {
         })
     }
 
-    fn array_shape(&self, node: &Node<'a>, dimension: u8) -> Result<Shape> {
+    fn array_shape(&self, node: &DebugNode<'a>, dimension: u8) -> Result<Shape, DwarfError> {
         let counts = self.units.counts(node)?;
         let count = counts.get(usize::from(dimension)).copied().flatten();
         let inner = Reference {
@@ -293,7 +293,7 @@ impl<'a> DebugInfo<'a> {
         Ok(Shape::Array { of, count })
     }
 
-    fn enumeration_shape(&self, node: &Node<'a>) -> Result<Shape> {
+    fn enumeration_shape(&self, node: &DebugNode<'a>) -> Result<Shape, DwarfError> {
         let underlying = match self.units.type_of(node)? {
             Some(die) => self.strip(die)?,
             None => None,
@@ -316,7 +316,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The size of a type in bytes; none when it has none or is not known.
-    pub(super) fn size_of(&self, id: TypeId) -> Result<Option<u64>> {
+    pub(super) fn size_of(&self, id: TypeId) -> Result<Option<u64>, DwarfError> {
         let (mut factor, mut id) = (1u64, id);
         for _ in 0..CHAIN_MAX {
             let shape = self.shape(id)?;
@@ -330,11 +330,11 @@ impl<'a> DebugInfo<'a> {
             factor = factor.saturating_mul(count);
             id = of;
         }
-        Err(Error::Damaged("arrays lead in a circle".to_owned()))
+        Err(DwarfError::Damaged("arrays lead in a circle".to_owned()))
     }
 
     /// The names and values of an enumeration.
-    fn enumerators(&self, node: &Node<'a>) -> Result<Rc<[Enumerator]>> {
+    fn enumerators(&self, node: &DebugNode<'a>) -> Result<Rc<[Enumerator]>, DwarfError> {
         let mut found: Vec<Enumerator> = Vec::new();
         for child in self.units.children(node)? {
             if child.tag() != gimli::DW_TAG_enumerator || found.len() == MEMBERS_MAX {
@@ -349,7 +349,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The type as its language writes it.
-    pub(super) fn type_name(&self, die: Option<Die>) -> Result<String> {
+    pub(super) fn type_name(&self, die: Option<Die>) -> Result<String, DwarfError> {
         // What stands behind the name, last first.
         let (mut behind, mut die) = (Vec::new(), die);
         let mut name = "void".to_owned();
@@ -390,7 +390,7 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-fn base_shape(node: &Node<'_>, name: &str) -> Shape {
+fn base_shape(node: &DebugNode<'_>, name: &str) -> Shape {
     let (encoding, bytes) = encoding_of(node);
     match encoding {
         _ if bytes > 1 && is_big_endian(node) => Shape::Opaque { bytes: Some(bytes) },
@@ -416,7 +416,7 @@ fn base_shape(node: &Node<'_>, name: &str) -> Shape {
 }
 
 /// Whether its bytes stand the other way round than the processor's (`scalar_storage_order`).
-fn is_big_endian(node: &Node<'_>) -> bool {
+fn is_big_endian(node: &DebugNode<'_>) -> bool {
     matches!(
         node.attribute(gimli::DW_AT_endianity),
         Some(AttributeValue::Endianity(gimli::DW_END_big))

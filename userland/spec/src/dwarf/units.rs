@@ -8,7 +8,7 @@
 
 mod split;
 
-use super::error::{Error, Result};
+use super::error::DwarfError;
 use gimli::{AttributeValue, DwAt, DwarfSections, EndianSlice, LittleEndian, UnitHeader};
 use nsprobe_symbolize::{SectionData, SplitSections};
 use split::Split;
@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-pub(super) type Unit<'a> = gimli::Unit<Bytes<'a>>;
-pub(super) type Entry<'a> = gimli::DebuggingInformationEntry<Bytes<'a>>;
-pub(super) type Attribute<'a> = AttributeValue<Bytes<'a>>;
+pub(super) type DwarfBytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type GimliUnit<'a> = gimli::Unit<DwarfBytes<'a>>;
+pub(super) type GimliEntry<'a> = gimli::DebuggingInformationEntry<DwarfBytes<'a>>;
+pub(super) type Attribute<'a> = AttributeValue<DwarfBytes<'a>>;
 
 /// Most units: a browser with type units has some hundred thousands.
 const UNITS_MAX: usize = 2_000_000;
@@ -42,13 +42,13 @@ pub(super) struct Die {
 
 /// An entry with its attributes, and the unit that gives them their meaning.
 #[derive(Clone, Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct DebugNode<'a> {
     pub(super) die: Die,
-    pub(super) unit: Rc<Unit<'a>>,
-    pub(super) entry: Entry<'a>,
+    pub(super) unit: Rc<GimliUnit<'a>>,
+    pub(super) entry: GimliEntry<'a>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> DebugNode<'a> {
     pub(super) fn tag(&self) -> gimli::DwTag {
         self.entry.tag()
     }
@@ -67,8 +67,8 @@ impl<'a> Node<'a> {
 }
 
 #[derive(Debug)]
-struct Header<'a> {
-    header: UnitHeader<Bytes<'a>>,
+struct UnitStart<'a> {
+    header: UnitHeader<DwarfBytes<'a>>,
     /// Of the supplementary file.
     supplementary: bool,
     /// Which of the split units it is the skeleton of.
@@ -78,21 +78,21 @@ struct Header<'a> {
 /// All units of a file and of its supplementary file.
 #[derive(Debug)]
 pub(super) struct Units<'a> {
-    dwarf: gimli::Dwarf<Bytes<'a>>,
-    headers: Vec<Header<'a>>,
+    dwarf: gimli::Dwarf<DwarfBytes<'a>>,
+    headers: Vec<UnitStart<'a>>,
     /// The first header that is in `.debug_types`, and the first that is in the
     /// supplementary file.
     types_from: usize,
     supplementary_from: usize,
     /// Those of which only skeletons are in the file.
     split: Vec<Split<'a>>,
-    kept: RefCell<HashMap<u32, Rc<Unit<'a>>>>,
+    kept: RefCell<HashMap<u32, Rc<GimliUnit<'a>>>>,
     signatures: OnceCell<HashMap<u64, Die>>,
     started: Cell<Instant>,
     steps: Cell<u32>,
 }
 
-fn borrowed(sections: &DwarfSections<SectionData>) -> gimli::Dwarf<Bytes<'_>> {
+fn borrowed(sections: &DwarfSections<SectionData>) -> gimli::Dwarf<DwarfBytes<'_>> {
     sections.borrow(|data| EndianSlice::new(data, LittleEndian))
 }
 
@@ -101,7 +101,7 @@ impl<'a> Units<'a> {
         sections: &'a DwarfSections<SectionData>,
         supplementary: Option<&'a DwarfSections<SectionData>>,
         split: Option<&'a SplitSections>,
-    ) -> Result<Units<'a>> {
+    ) -> Result<Units<'a>, DwarfError> {
         let mut units = Units {
             dwarf: borrowed(sections),
             headers: Vec::new(),
@@ -123,7 +123,7 @@ impl<'a> Units<'a> {
         Ok(units)
     }
 
-    fn read_headers(&mut self) -> Result<()> {
+    fn read_headers(&mut self) -> Result<(), DwarfError> {
         let mut units = self.dwarf.units();
         while let Some(header) = units.next()? {
             self.push(header, false)?;
@@ -143,11 +143,15 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    fn push(&mut self, header: UnitHeader<Bytes<'a>>, supplementary: bool) -> Result<()> {
+    fn push(
+        &mut self,
+        header: UnitHeader<DwarfBytes<'a>>,
+        supplementary: bool,
+    ) -> Result<(), DwarfError> {
         if self.headers.len() == UNITS_MAX {
-            return Err(Error::TooBig("it has too many units"));
+            return Err(DwarfError::TooBig("it has too many units"));
         }
-        self.headers.push(Header {
+        self.headers.push(UnitStart {
             header,
             supplementary,
             split: None,
@@ -166,7 +170,7 @@ impl<'a> Units<'a> {
     }
 
     /// Counts a step of reading; fails when the question takes too long.
-    pub(super) fn step(&self) -> Result<()> {
+    pub(super) fn step(&self) -> Result<(), DwarfError> {
         let steps = self.steps.get().wrapping_add(1);
         self.steps.set(steps);
         match steps % STEPS_PER_LOOK {
@@ -175,15 +179,15 @@ impl<'a> Units<'a> {
         }
     }
 
-    fn look(&self) -> Result<()> {
+    fn look(&self) -> Result<(), DwarfError> {
         match self.started.get().elapsed() > PATIENCE {
-            true => Err(Error::TooBig("reading it takes more than a minute")),
+            true => Err(DwarfError::TooBig("reading it takes more than a minute")),
             false => Ok(()),
         }
     }
 
     /// The sections that the unit's lines refer to.
-    pub(super) fn skeleton_dwarf_of(&self, unit: u32) -> &gimli::Dwarf<Bytes<'a>> {
+    pub(super) fn skeleton_dwarf_of(&self, unit: u32) -> &gimli::Dwarf<DwarfBytes<'a>> {
         let supplementary = unit as usize >= self.supplementary_from;
         match self.dwarf.sup() {
             Some(sup) if supplementary => sup,
@@ -192,12 +196,12 @@ impl<'a> Units<'a> {
     }
 
     /// Parses a unit without keeping it: for passes over all of them.
-    pub(super) fn parse(&self, unit: u32) -> Result<Unit<'a>> {
+    pub(super) fn parse(&self, unit: u32) -> Result<GimliUnit<'a>, DwarfError> {
         self.look()?;
         let header = self
             .headers
             .get(unit as usize)
-            .ok_or_else(|| Error::Damaged("a reference leads to no unit".to_owned()))?;
+            .ok_or_else(|| DwarfError::Damaged("a reference leads to no unit".to_owned()))?;
         debug_assert_eq!(
             header.supplementary,
             unit as usize >= self.supplementary_from
@@ -209,7 +213,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    pub(super) fn unit(&self, unit: u32) -> Result<Rc<Unit<'a>>> {
+    pub(super) fn unit(&self, unit: u32) -> Result<Rc<GimliUnit<'a>>, DwarfError> {
         if let Some(kept) = self.kept.borrow().get(&unit) {
             return Ok(Rc::clone(kept));
         }
@@ -222,22 +226,26 @@ impl<'a> Units<'a> {
         Ok(parsed)
     }
 
-    pub(super) fn node(&self, die: Die) -> Result<Node<'a>> {
+    pub(super) fn node(&self, die: Die) -> Result<DebugNode<'a>, DwarfError> {
         self.step()?;
         let unit = self.unit(die.unit)?;
         let entry = unit.entry(gimli::UnitOffset(die.offset))?;
-        Ok(Node { die, unit, entry })
+        Ok(DebugNode { die, unit, entry })
     }
 
     /// The root entry of a unit.
-    pub(super) fn root(&self, unit: u32) -> Result<Node<'a>> {
+    pub(super) fn root(&self, unit: u32) -> Result<DebugNode<'a>, DwarfError> {
         let parsed = self.unit(unit)?;
         let offset = parsed.header.root_offset().0;
         self.node(Die { unit, offset })
     }
 
     /// Where an attribute of `node` leads.
-    pub(super) fn target(&self, node: &Node<'a>, name: DwAt) -> Result<Option<Die>> {
+    pub(super) fn target(
+        &self,
+        node: &DebugNode<'a>,
+        name: DwAt,
+    ) -> Result<Option<Die>, DwarfError> {
         match node.attribute(name) {
             Some(value) => self.reference(node.die.unit, &value),
             None => Ok(None),
@@ -245,7 +253,11 @@ impl<'a> Units<'a> {
     }
 
     /// Where a reference in `unit` leads; none when it is no reference.
-    pub(super) fn reference(&self, unit: u32, value: &Attribute<'a>) -> Result<Option<Die>> {
+    pub(super) fn reference(
+        &self,
+        unit: u32,
+        value: &Attribute<'a>,
+    ) -> Result<Option<Die>, DwarfError> {
         let in_supplementary = unit as usize >= self.supplementary_from;
         let found = match *value {
             AttributeValue::UnitRef(offset) => Some(Die {
@@ -270,12 +282,14 @@ impl<'a> Units<'a> {
             None if self.dwarf.sup().is_none()
                 && matches!(value, AttributeValue::DebugInfoRefSup(_)) =>
             {
-                Err(Error::Damaged(
+                Err(DwarfError::Damaged(
                     "a part of it lies in a file of its own (.gnu_debugaltlink), which is missing"
                         .to_owned(),
                 ))
             }
-            None => Err(Error::Damaged("a reference leads to no entry".to_owned())),
+            None => Err(DwarfError::Damaged(
+                "a reference leads to no entry".to_owned(),
+            )),
         }
     }
 
@@ -285,7 +299,7 @@ impl<'a> Units<'a> {
             false => (0, self.types_from),
             true => (self.supplementary_from, self.headers.len()),
         };
-        let start = |header: &Header<'a>| header.header.debug_info_offset().map_or(0, |o| o.0);
+        let start = |header: &UnitStart<'a>| header.header.debug_info_offset().map_or(0, |o| o.0);
         let headers = self.headers.get(from..to)?;
         let index = headers
             .partition_point(|header| start(header) <= offset)
@@ -298,11 +312,11 @@ impl<'a> Units<'a> {
     }
 
     /// The types of type units by their signatures.
-    fn signatures(&self) -> Result<&HashMap<u64, Die>> {
+    fn signatures(&self) -> Result<&HashMap<u64, Die>, DwarfError> {
         if let Some(signatures) = self.signatures.get() {
             return Ok(signatures);
         }
-        let signature = |(index, header): (usize, &Header<'a>)| {
+        let signature = |(index, header): (usize, &UnitStart<'a>)| {
             let gimli::UnitType::Type {
                 type_signature,
                 type_offset,
@@ -324,9 +338,9 @@ impl<'a> Units<'a> {
     /// of; with the node that has it.
     pub(super) fn inherited(
         &self,
-        node: &Node<'a>,
+        node: &DebugNode<'a>,
         name: DwAt,
-    ) -> Result<Option<(Node<'a>, Attribute<'a>)>> {
+    ) -> Result<Option<(DebugNode<'a>, Attribute<'a>)>, DwarfError> {
         let mut node = node.clone();
         for _ in 0..CHAIN_MAX {
             if let Some(value) = node.attribute(name) {
@@ -337,11 +351,13 @@ impl<'a> Units<'a> {
                 None => return Ok(None),
             }
         }
-        Err(Error::Damaged("references lead in a circle".to_owned()))
+        Err(DwarfError::Damaged(
+            "references lead in a circle".to_owned(),
+        ))
     }
 
     /// What the node is an instance or the definition of.
-    pub(super) fn origin(&self, node: &Node<'a>) -> Result<Option<Die>> {
+    pub(super) fn origin(&self, node: &DebugNode<'a>) -> Result<Option<Die>, DwarfError> {
         for name in [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification] {
             if let Some(target) = self.target(node, name)? {
                 return Ok(Some(target));
@@ -351,7 +367,7 @@ impl<'a> Units<'a> {
     }
 
     /// The last of the node's origins: itself when it has none.
-    pub(super) fn root_origin(&self, node: &Node<'a>) -> Result<Node<'a>> {
+    pub(super) fn root_origin(&self, node: &DebugNode<'a>) -> Result<DebugNode<'a>, DwarfError> {
         let mut node = node.clone();
         for _ in 0..CHAIN_MAX {
             match self.origin(&node)? {
@@ -359,13 +375,15 @@ impl<'a> Units<'a> {
                 None => return Ok(node),
             }
         }
-        Err(Error::Damaged("references lead in a circle".to_owned()))
+        Err(DwarfError::Damaged(
+            "references lead in a circle".to_owned(),
+        ))
     }
 
     pub(super) fn text(
         &self,
         unit: u32,
-        parsed: &Unit<'a>,
+        parsed: &GimliUnit<'a>,
         value: Attribute<'a>,
     ) -> Option<&'a str> {
         let text = self.dwarf_of(unit).attr_string(parsed, value).ok()?;
@@ -373,7 +391,7 @@ impl<'a> Units<'a> {
     }
 
     /// The name of a node, its own or its origin's.
-    pub(super) fn name(&self, node: &Node<'a>) -> Result<Option<&'a str>> {
+    pub(super) fn name(&self, node: &DebugNode<'a>) -> Result<Option<&'a str>, DwarfError> {
         let Some((owner, value)) = self.inherited(node, gimli::DW_AT_name)? else {
             return Ok(None);
         };
@@ -381,7 +399,7 @@ impl<'a> Units<'a> {
     }
 
     /// The type of a node, its own or its origin's; none is `void`.
-    pub(super) fn type_of(&self, node: &Node<'a>) -> Result<Option<Die>> {
+    pub(super) fn type_of(&self, node: &DebugNode<'a>) -> Result<Option<Die>, DwarfError> {
         match self.inherited(node, gimli::DW_AT_type)? {
             Some((owner, value)) => self.reference(owner.die.unit, &value),
             None => Ok(None),
@@ -389,25 +407,25 @@ impl<'a> Units<'a> {
     }
 
     /// The addresses of an entry: from, and up to but not including.
-    pub(super) fn ranges(&self, node: &Node<'a>) -> Result<Vec<(u64, u64)>> {
+    pub(super) fn ranges(&self, node: &DebugNode<'a>) -> Result<Vec<(u64, u64)>, DwarfError> {
         self.ranges_of(node.die.unit, &node.unit, &node.entry)
     }
 
     pub(super) fn ranges_of(
         &self,
         unit: u32,
-        parsed: &Unit<'a>,
-        entry: &Entry<'a>,
-    ) -> Result<Vec<(u64, u64)>> {
+        parsed: &GimliUnit<'a>,
+        entry: &GimliEntry<'a>,
+    ) -> Result<Vec<(u64, u64)>, DwarfError> {
         self.found_ranges(self.dwarf_of(unit), parsed, entry)
     }
 
     fn found_ranges(
         &self,
-        dwarf: &gimli::Dwarf<Bytes<'a>>,
-        parsed: &Unit<'a>,
-        entry: &Entry<'a>,
-    ) -> Result<Vec<(u64, u64)>> {
+        dwarf: &gimli::Dwarf<DwarfBytes<'a>>,
+        parsed: &GimliUnit<'a>,
+        entry: &GimliEntry<'a>,
+    ) -> Result<Vec<(u64, u64)>, DwarfError> {
         let mut found = Vec::new();
         let mut ranges = dwarf.die_ranges(parsed, entry)?;
         while let Some(range) = ranges.next()? {
@@ -421,13 +439,13 @@ impl<'a> Units<'a> {
     }
 
     /// The children of a node, not theirs. A node without children has none.
-    pub(super) fn children(&self, node: &Node<'a>) -> Result<Vec<Node<'a>>> {
+    pub(super) fn children(&self, node: &DebugNode<'a>) -> Result<Vec<DebugNode<'a>>, DwarfError> {
         let mut found = Vec::new();
         self.walk(node, |child, depth| {
             if depth == 1 {
                 found.push(child.clone());
             }
-            Ok(Walk::Over)
+            Ok(Children::Over)
         })?;
         Ok(found)
     }
@@ -436,16 +454,16 @@ impl<'a> Units<'a> {
     /// visitor says whether to go into what it was shown.
     pub(super) fn walk(
         &self,
-        node: &Node<'a>,
-        mut visit: impl FnMut(&Node<'a>, isize) -> Result<Walk>,
-    ) -> Result<()> {
+        node: &DebugNode<'a>,
+        mut visit: impl FnMut(&DebugNode<'a>, isize) -> Result<Children, DwarfError>,
+    ) -> Result<(), DwarfError> {
         if !node.entry.has_children() {
             return Ok(());
         }
         let offset = gimli::UnitOffset(node.die.offset);
         let mut entries = node.unit.entries_raw(Some(offset))?;
-        let mut child = Node {
-            entry: Entry::null(),
+        let mut child = DebugNode {
+            entry: GimliEntry::null(),
             ..node.clone()
         };
         entries.read_entry(&mut child.entry)?;
@@ -468,8 +486,8 @@ impl<'a> Units<'a> {
                 continue;
             }
             limit = match visit(&child, depth)? {
-                Walk::Into => isize::MAX,
-                Walk::Over => depth,
+                Children::Into => isize::MAX,
+                Children::Over => depth,
             };
         }
         Ok(())
@@ -478,7 +496,7 @@ impl<'a> Units<'a> {
 
 /// What to do about an entry's children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(super) enum Children {
     Into,
     Over,
 }

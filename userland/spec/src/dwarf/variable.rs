@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The variables of a function, and where they are at an address.
 
-use super::error::{Error, Result};
+use super::error::DwarfError;
 use super::expression::{
-    self, add, base_and_offset, register, Frame, Location, Storage, STACK_POINTER,
+    self, add, base_and_offset, register, Frame, Storage, VariableLocation, STACK_POINTER,
 };
-use super::function::{is_block, Function};
+use super::function::{is_block, DebugFunction};
 use super::types::id_of;
-use super::units::{Attribute, Bytes, Node, Walk};
+use super::units::{Attribute, Children, DebugNode, DwarfBytes};
 use super::DebugInfo;
-use crate::scope::{Place, Role, Typed, Variable};
+use crate::scope::{Typed, ValuePlace, Variable, VariableRole};
 use crate::types::TypeId;
 use crate::value::Value;
 use gimli::AttributeValue;
@@ -24,9 +24,9 @@ const LIST_MAX: usize = 65_536;
 /// A variable of a function, as its entry says.
 #[derive(Clone, Debug)]
 pub(super) struct Local<'a> {
-    pub(super) node: Node<'a>,
+    pub(super) node: DebugNode<'a>,
     pub(super) name: String,
-    pub(super) role: Role,
+    pub(super) role: VariableRole,
     /// How many blocks it is inside of.
     depth: isize,
     /// Whether its block holds the address.
@@ -37,7 +37,7 @@ pub(super) struct Local<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) address: u64,
-    pub(super) function: Function,
+    pub(super) function: DebugFunction,
     /// Where the function that is really called begins.
     pub(super) outer_entry: u64,
 }
@@ -50,7 +50,11 @@ impl Moment {
 }
 
 impl<'a> DebugInfo<'a> {
-    pub(super) fn moment(&self, function: &Function, address: Address) -> Result<Moment> {
+    pub(super) fn moment(
+        &self,
+        function: &DebugFunction,
+        address: Address,
+    ) -> Result<Moment, DwarfError> {
         let outer = self.units.node(function.outer)?;
         let ranges = self.units.ranges(&outer)?;
         Ok(Moment {
@@ -62,13 +66,13 @@ impl<'a> DebugInfo<'a> {
 
     /// The variables of a function, those of inner blocks first, without those of
     /// functions that are inlined in it.
-    pub(super) fn variables_of(&self, moment: &Moment) -> Result<Vec<Local<'a>>> {
+    pub(super) fn variables_of(&self, moment: &Moment) -> Result<Vec<Local<'a>>, DwarfError> {
         let function = self.units.node(moment.function.die)?;
         let parameters = self.named_parameters(&function)?;
         let parameter = |(node, name)| Local {
             node,
             name,
-            role: Role::Parameter,
+            role: VariableRole::Parameter,
             depth: 1,
             visible: true,
         };
@@ -81,31 +85,31 @@ impl<'a> DebugInfo<'a> {
             }
             match child.tag() {
                 gimli::DW_TAG_variable => {}
-                gimli::DW_TAG_inlined_subroutine => return Ok(Walk::Over),
+                gimli::DW_TAG_inlined_subroutine => return Ok(Children::Over),
                 tag if is_block(tag) => {
                     let ranges = self.units.ranges(child)?;
                     let holds = |(from, to): &(u64, u64)| (*from..*to).contains(&moment.address);
                     if outside == isize::MAX && !ranges.iter().any(holds) {
                         outside = depth;
                     }
-                    return Ok(Walk::Into);
+                    return Ok(Children::Into);
                 }
-                _ => return Ok(Walk::Over),
+                _ => return Ok(Children::Over),
             }
             if found.len() == VARIABLES_MAX {
-                return Err(Error::TooBig("a function has too many variables"));
+                return Err(DwarfError::TooBig("a function has too many variables"));
             }
             // One that is damaged takes only itself with it.
             if let Ok(Some(name)) = self.units.name(child) {
                 found.push(Local {
                     node: child.clone(),
                     name: name.to_owned(),
-                    role: Role::Local,
+                    role: VariableRole::Local,
                     depth,
                     visible: depth <= outside,
                 });
             }
-            Ok(Walk::Over)
+            Ok(Children::Over)
         })?;
         // Stable: in the order of the source within a block.
         found.sort_by_key(|local| std::cmp::Reverse(local.depth));
@@ -121,14 +125,19 @@ impl<'a> DebugInfo<'a> {
         }
     }
 
-    fn typed_at(&self, local: &Local<'a>, moment: &Moment) -> Result<Typed> {
+    fn typed_at(&self, local: &Local<'a>, moment: &Moment) -> Result<Typed, DwarfError> {
         let id = id_of(self.units.type_of(&local.node)?);
         let kind = self.resolve_type(id)?;
         let place = self.place_of(local, moment, id)?;
         Ok(Typed { place, kind })
     }
 
-    fn place_of(&self, local: &Local<'a>, moment: &Moment, id: TypeId) -> Result<Place> {
+    fn place_of(
+        &self,
+        local: &Local<'a>,
+        moment: &Moment,
+        id: TypeId,
+    ) -> Result<ValuePlace, DwarfError> {
         let name = &local.name;
         if let Some(place) = self.constant_place(&local.node, name, id)? {
             return Ok(place);
@@ -141,7 +150,7 @@ impl<'a> DebugInfo<'a> {
             Ok(location) if !self.is_early(&location, &local.node, moment)? => {
                 let is_slot = location.frame == Frame::Caller
                     && moment.at_entry()
-                    && local.role == Role::Parameter
+                    && local.role == VariableRole::Parameter
                     && !self.has_list(&local.node)?;
                 if is_slot && !moment.function.inlined && self.is_foreign(moment)? {
                     return self.foreign(name, moment);
@@ -150,7 +159,7 @@ impl<'a> DebugInfo<'a> {
             }
             location => location,
         };
-        if moment.at_entry() && local.role == Role::Parameter && !moment.function.inlined {
+        if moment.at_entry() && local.role == VariableRole::Parameter && !moment.function.inlined {
             return self.passed_place(local, moment, id, location);
         }
         location?;
@@ -165,14 +174,19 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Go's results are parameters, too.
-    fn is_go_result(&self, node: &Node<'a>) -> Result<bool> {
+    fn is_go_result(&self, node: &DebugNode<'a>) -> Result<bool, DwarfError> {
         let is_go = self.units.language(node.die.unit)? == Some(gimli::DW_LANG_Go);
         Ok(is_go && node.flag(gimli::DW_AT_variable_parameter))
     }
 
     /// Whether a location speaks of the function's own frame at a place where the
     /// prologue may not have made it yet.
-    fn is_early(&self, location: &Location, node: &Node<'a>, moment: &Moment) -> Result<bool> {
+    fn is_early(
+        &self,
+        location: &VariableLocation,
+        node: &DebugNode<'a>,
+        moment: &Moment,
+    ) -> Result<bool, DwarfError> {
         let certain = match location.frame {
             Frame::None | Frame::Caller => true,
             // A list says from where on it holds.
@@ -187,13 +201,13 @@ impl<'a> DebugInfo<'a> {
         Ok((moment.outer_entry..body.0).contains(&moment.address))
     }
 
-    pub(super) fn has_list(&self, node: &Node<'a>) -> Result<bool> {
+    pub(super) fn has_list(&self, node: &DebugNode<'a>) -> Result<bool, DwarfError> {
         let location = self.units.inherited(node, gimli::DW_AT_location)?;
         Ok(location.is_some_and(|(_, value)| is_list(&value)))
     }
 
     /// Whether the compiler tracked where the function's variables are.
-    pub(super) fn has_location_lists(&self, function: &Node<'a>) -> Result<bool> {
+    pub(super) fn has_location_lists(&self, function: &DebugNode<'a>) -> Result<bool, DwarfError> {
         for parameter in self.parameters_of(function)? {
             if self.has_list(&parameter)? {
                 return Ok(true);
@@ -204,12 +218,12 @@ impl<'a> DebugInfo<'a> {
 
     pub(super) fn location_at(
         &self,
-        node: &Node<'a>,
+        node: &DebugNode<'a>,
         name: &str,
         moment: &Moment,
-    ) -> Result<Location> {
+    ) -> Result<VariableLocation, DwarfError> {
         let optimized_out = |available| {
-            Err(Error::OptimizedOut {
+            Err(DwarfError::OptimizedOut {
                 name: name.to_owned(),
                 available,
             })
@@ -230,11 +244,11 @@ impl<'a> DebugInfo<'a> {
 
     fn compile(
         &self,
-        owner: &Node<'a>,
-        expression: Bytes<'a>,
+        owner: &DebugNode<'a>,
+        expression: DwarfBytes<'a>,
         moment: &Moment,
         of_list: bool,
-    ) -> std::result::Result<Location, String> {
+    ) -> Result<VariableLocation, String> {
         let frame = Cell::new(Frame::None);
         let frame_address = || {
             frame.set(frame.get().max(Frame::Own));
@@ -245,7 +259,7 @@ impl<'a> DebugInfo<'a> {
             frame.set(frame.get().max(kind));
             Ok(base)
         };
-        let place = expression::Place {
+        let place = expression::ExpressionContext {
             units: &self.units,
             unit: owner.die.unit,
             parsed: &owner.unit,
@@ -264,7 +278,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Whether all of it lies above the frame: where the caller put arguments.
-    fn is_of_caller(&self, location: &Location, moment: &Moment) -> bool {
+    fn is_of_caller(&self, location: &VariableLocation, moment: &Moment) -> bool {
         let Ok(frame_address) = self.frame_address(moment) else {
             return false;
         };
@@ -279,7 +293,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The canonical frame address.
-    fn frame_address(&self, moment: &Moment) -> std::result::Result<Value, String> {
+    fn frame_address(&self, moment: &Moment) -> Result<Value, String> {
         let frames = self.frames().map_err(|error| error.to_string())?;
         match frames.address_at(moment.address) {
             // Only the return address was pushed.
@@ -289,8 +303,8 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// DW_AT_frame_base of the function that is really called.
-    fn frame_base(&self, moment: &Moment) -> std::result::Result<(Value, Frame), String> {
-        let text = |error: Error| error.to_string();
+    fn frame_base(&self, moment: &Moment) -> Result<(Value, Frame), String> {
+        let text = |error: DwarfError| error.to_string();
         let missing = || "its function has no frame base at this place".to_owned();
         let function = self.units.node(moment.function.outer).map_err(text)?;
         let found = self.units.inherited(&function, gimli::DW_AT_frame_base);
@@ -301,7 +315,7 @@ impl<'a> DebugInfo<'a> {
         let expression = expression.ok_or_else(missing)?;
         let frame_address = || self.frame_address(moment);
         let nested = || Err("its frame base refers to itself".to_owned());
-        let place = expression::Place {
+        let place = expression::ExpressionContext {
             units: &self.units,
             unit: owner.die.unit,
             parsed: &owner.unit,
@@ -323,13 +337,16 @@ impl<'a> DebugInfo<'a> {
     #[allow(clippy::type_complexity, reason = "used by two functions here")]
     fn expression_at(
         &self,
-        owner: &Node<'a>,
+        owner: &DebugNode<'a>,
         value: Attribute<'a>,
         address: u64,
-    ) -> Result<(
-        Option<gimli::Expression<Bytes<'a>>>,
-        Vec<(Address, Address)>,
-    )> {
+    ) -> Result<
+        (
+            Option<gimli::Expression<DwarfBytes<'a>>>,
+            Vec<(Address, Address)>,
+        ),
+        DwarfError,
+    > {
         match value {
             AttributeValue::Exprloc(expression) => return Ok((Some(expression), Vec::new())),
             AttributeValue::Block(bytes) => {
@@ -339,7 +356,7 @@ impl<'a> DebugInfo<'a> {
         }
         let dwarf = self.units.dwarf_of(owner.die.unit);
         let Some(mut list) = dwarf.attr_locations(&owner.unit, value)? else {
-            return Err(Error::Damaged(
+            return Err(DwarfError::Damaged(
                 "a location is of an unknown form".to_owned(),
             ));
         };
@@ -347,7 +364,7 @@ impl<'a> DebugInfo<'a> {
         while let Some(entry) = list.next()? {
             self.units.step()?;
             if available.len() == LIST_MAX {
-                return Err(Error::TooBig("a location list is too long"));
+                return Err(DwarfError::TooBig("a location list is too long"));
             }
             let range = entry.range;
             if range.begin >= range.end || entry.data.0.slice().is_empty() {
@@ -369,8 +386,8 @@ fn is_list(location: &Attribute<'_>) -> bool {
     )
 }
 
-pub(super) fn unreadable(name: &str, why: String) -> Error {
-    Error::Unreadable {
+pub(super) fn unreadable(name: &str, why: String) -> DwarfError {
+    DwarfError::Unreadable {
         name: name.to_owned(),
         why,
     }

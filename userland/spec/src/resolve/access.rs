@@ -2,11 +2,12 @@
 //! From one thing to another: members, elements, what pointers point to, casts.
 
 use super::bits::{bits_of, extended, of_pieces, shifted};
-use super::{cut, error, said, Of, Resolver, Result, Thing};
-use crate::scope::{Place, ScopeError};
-use crate::syntax::{CastType, Expression, Kind, Span};
+use super::{cut, error, said, Of, Resolver, Thing};
+use crate::scope::{ScopeError, ValuePlace};
+use crate::syntax::{CastType, Expression, ExpressionKind, Span};
 use crate::types::{Base, Member, Shape, Type, TypeId};
 use crate::value::BinaryOperator as Operator;
+use crate::SpecError;
 use crate::Value;
 
 /// How deep members of unnamed members and base classes are looked for.
@@ -17,7 +18,7 @@ const MEMBERS_MAX: u32 = 1 << 16;
 const NAMES_MAX: usize = 20;
 
 /// What is known of a search for a member.
-struct Search<'a> {
+struct MemberSearch<'a> {
     name: &'a str,
     span: &'a Span,
     /// How many members may still be looked at.
@@ -39,10 +40,11 @@ struct Way {
 }
 
 /// Looks for something in a struct.
-type Find<R, T> = fn(&R, &mut Search<'_>, TypeId, &Way, u32) -> Result<Vec<(T, Way)>>;
+type Find<R, T> =
+    fn(&R, &mut MemberSearch<'_>, TypeId, &Way, u32) -> Result<Vec<(T, Way)>, SpecError>;
 
-impl Search<'_> {
-    fn count(&mut self) -> Result<()> {
+impl MemberSearch<'_> {
+    fn count(&mut self) -> Result<(), SpecError> {
         self.left = self.left.saturating_sub(1);
         match self.left {
             0 => error(self.span, "it has too many members to look through"),
@@ -72,7 +74,12 @@ impl Way {
 }
 
 impl Resolver<'_> {
-    pub(super) fn member(&self, of: &Expression, name: &str, span: &Span) -> Result<Thing> {
+    pub(super) fn member(
+        &self,
+        of: &Expression,
+        name: &str,
+        span: &Span,
+    ) -> Result<Thing, SpecError> {
         if let Some(variable) = self.of_package(of, name) {
             return self.variable(&variable, span);
         }
@@ -90,7 +97,7 @@ impl Resolver<'_> {
 
     /// The name of a variable of Go, which looks like a member of its package.
     fn of_package(&self, of: &Expression, name: &str) -> Option<String> {
-        let Kind::Name(package) = &of.kind else {
+        let ExpressionKind::Name(package) = &of.kind else {
             return None;
         };
         let variable = format!("{package}.{name}");
@@ -99,7 +106,12 @@ impl Resolver<'_> {
     }
 
     /// A member of a struct.
-    pub(super) fn member_of(&self, thing: Thing, name: &str, span: &Span) -> Result<Thing> {
+    pub(super) fn member_of(
+        &self,
+        thing: Thing,
+        name: &str,
+        span: &Span,
+    ) -> Result<Thing, SpecError> {
         if thing.of.is_word() {
             return error(
                 span,
@@ -109,7 +121,7 @@ impl Resolver<'_> {
         let Some(Shape::Struct { id, .. }) = thing.of.shape() else {
             return error(span, "this has no members");
         };
-        let mut search = Search {
+        let mut search = MemberSearch {
             name,
             span,
             left: MEMBERS_MAX,
@@ -150,7 +162,11 @@ impl Resolver<'_> {
     }
 
     /// The only one that was found.
-    fn one<T>(&self, search: &mut Search<'_>, mut found: Vec<(T, Way)>) -> Result<(T, Way)> {
+    fn one<T>(
+        &self,
+        search: &mut MemberSearch<'_>,
+        mut found: Vec<(T, Way)>,
+    ) -> Result<(T, Way), SpecError> {
         let (name, span) = (search.name, search.span);
         match (found.pop(), found.is_empty()) {
             (Some(found), true) => Ok(found),
@@ -176,11 +192,11 @@ impl Resolver<'_> {
     /// classes, and what is left of these is ambiguous (C++17, 13.2).
     fn find_member(
         &self,
-        search: &mut Search<'_>,
+        search: &mut MemberSearch<'_>,
         id: TypeId,
         way: &Way,
         depth: u32,
-    ) -> Result<Vec<(Member, Way)>> {
+    ) -> Result<Vec<(Member, Way)>, SpecError> {
         let members = self.scope.members(id);
         let members = members.map_err(|why| said(search.span, why))?;
         for member in members.iter().filter(|member| member.base.is_none()) {
@@ -209,11 +225,11 @@ impl Resolver<'_> {
     /// The base classes of that name, each with the way to it.
     fn find_base(
         &self,
-        search: &mut Search<'_>,
+        search: &mut MemberSearch<'_>,
         id: TypeId,
         way: &Way,
         depth: u32,
-    ) -> Result<Vec<(TypeId, Way)>> {
+    ) -> Result<Vec<(TypeId, Way)>, SpecError> {
         let own = self
             .scope
             .resolve(id)
@@ -232,12 +248,12 @@ impl Resolver<'_> {
     /// What `find` finds in the base classes among members.
     fn in_bases<T>(
         &self,
-        search: &mut Search<'_>,
+        search: &mut MemberSearch<'_>,
         members: &[Member],
         way: &Way,
         depth: u32,
         find: Find<Self, T>,
-    ) -> Result<Vec<(T, Way)>> {
+    ) -> Result<Vec<(T, Way)>, SpecError> {
         let mut all: Vec<(T, Way)> = Vec::new();
         for base in members.iter().filter(|member| member.base.is_some()) {
             search.count()?;
@@ -253,12 +269,12 @@ impl Resolver<'_> {
     /// What `find` finds in a member that is a struct.
     fn inside<T>(
         &self,
-        search: &mut Search<'_>,
+        search: &mut MemberSearch<'_>,
         member: &Member,
         way: &Way,
         depth: u32,
         find: Find<Self, T>,
-    ) -> Result<Vec<(T, Way)>> {
+    ) -> Result<Vec<(T, Way)>, SpecError> {
         let inner = self.scope.resolve(member.type_id);
         match (inner.map(|inner| inner.shape), depth.checked_sub(1)) {
             (Ok(Shape::Struct { id, .. }), Some(depth)) => {
@@ -269,23 +285,29 @@ impl Resolver<'_> {
     }
 
     /// Where the last part of a way begins, and the bytes that are left from there on.
-    fn along(&self, thing: Thing, way: &Way, span: &Span) -> Result<(Thing, u64)> {
+    fn along(&self, thing: Thing, way: &Way, span: &Span) -> Result<(Thing, u64), SpecError> {
         let mut thing = thing;
         for (offset, below) in &way.turns {
-            let (Place::Memory(object), Some(below)) = (&thing.place, below) else {
+            let (ValuePlace::Memory(object), Some(below)) = (&thing.place, below) else {
                 return error(span, "where this virtual base class is cannot be told here");
             };
             let object = object.clone().plus(*offset);
             let table = object.clone().load(8, false);
             let distance = table.plus(below.wrapping_neg()).load(8, true);
             let base = Value::binary(Operator::Add, object, distance);
-            thing.place = Place::Memory(base);
+            thing.place = ValuePlace::Memory(base);
         }
         Ok((thing, way.offset))
     }
 
     /// A member of what is at a place.
-    fn member_at(&self, whole: Thing, member: &Member, of: Of, span: &Span) -> Result<Thing> {
+    fn member_at(
+        &self,
+        whole: Thing,
+        member: &Member,
+        of: Of,
+        span: &Span,
+    ) -> Result<Thing, SpecError> {
         if let Some((lowest, count)) = member.bits {
             if of.scalar_bytes().is_none() {
                 return error(span, "this bit-field is of no number that can be fetched");
@@ -301,10 +323,10 @@ impl Resolver<'_> {
         }
         let of_entry = whole.of_entry;
         let part = match whole.place {
-            Place::Memory(address) => Place::Memory(address.plus(member.offset)),
-            Place::Value(value) if member.offset < 8 => shifted(value, member.offset),
-            Place::Value(_) => return error(span, "this member is not in the register"),
-            Place::Pieces(pieces) => {
+            ValuePlace::Memory(address) => ValuePlace::Memory(address.plus(member.offset)),
+            ValuePlace::Value(value) if member.offset < 8 => shifted(value, member.offset),
+            ValuePlace::Value(_) => return error(span, "this member is not in the register"),
+            ValuePlace::Pieces(pieces) => {
                 let bytes = self.bytes(&of).unwrap_or(u64::MAX);
                 match of_pieces(&pieces, member.offset, bytes, of_entry) {
                     Some(part) => part,
@@ -313,7 +335,9 @@ impl Resolver<'_> {
             }
         };
         let place = match (part, of.scalar_bytes()) {
-            (Place::Value(value), Some(bytes)) => Place::Value(cut(value, bytes, of.is_negative())),
+            (ValuePlace::Value(value), Some(bytes)) => {
+                ValuePlace::Value(cut(value, bytes, of.is_negative()))
+            }
             (part, _) => part,
         };
         Ok(Thing {
@@ -328,7 +352,7 @@ impl Resolver<'_> {
         of: &Expression,
         index: &Expression,
         span: &Span,
-    ) -> Result<Thing> {
+    ) -> Result<Thing, SpecError> {
         let array = self.thing(of)?;
         let target = self.target(&array.of, &of.span)?;
         let count = match array.of.shape() {
@@ -357,7 +381,7 @@ impl Resolver<'_> {
         })
     }
 
-    pub(super) fn pointee(&self, of: &Expression) -> Result<Thing> {
+    pub(super) fn pointee(&self, of: &Expression) -> Result<Thing, SpecError> {
         let pointer = self.thing(of)?;
         let target = self.target(&pointer.of, &of.span)?;
         let (address, of_entry) = self.first(pointer, &of.span)?;
@@ -369,17 +393,19 @@ impl Resolver<'_> {
 
     /// Where the first element of an array is, or what a pointer points to; and whether
     /// that is of the entry, as an array in memory can be.
-    fn first(&self, array: Thing, span: &Span) -> Result<(Value, bool)> {
+    fn first(&self, array: Thing, span: &Span) -> Result<(Value, bool), SpecError> {
         match (array.of.shape(), array.place) {
-            (Some(Shape::Array { .. }), Place::Memory(address)) => Ok((address, array.of_entry)),
+            (Some(Shape::Array { .. }), ValuePlace::Memory(address)) => {
+                Ok((address, array.of_entry))
+            }
             (_, place) => Ok((self.load(Thing { place, ..array }, span)?.value, false)),
         }
     }
 
-    pub(super) fn address(&self, of: &Expression) -> Result<Thing> {
+    pub(super) fn address(&self, of: &Expression) -> Result<Thing, SpecError> {
         let thing = self.thing(of)?;
         match thing.place {
-            Place::Memory(address) => {
+            ValuePlace::Memory(address) => {
                 let address = match thing.of_entry {
                     true => address.at_entry(),
                     false => address,
@@ -390,7 +416,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn cast(&self, cast: &CastType, of: &Expression) -> Result<Thing> {
+    pub(super) fn cast(&self, cast: &CastType, of: &Expression) -> Result<Thing, SpecError> {
         let mut to = match cast.is_char {
             _ if cast.library.is_some() => Self::library_type(cast.library),
             true => Of::Known(Type::new(

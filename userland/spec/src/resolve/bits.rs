@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Some bits of what lies in memory, in a register, or in several places.
 
-use crate::scope::{Piece, Place};
+use crate::scope::{ValuePart, ValuePlace};
 use crate::value::BinaryOperator as Operator;
 use crate::Value;
 use std::rc::Rc;
 
 /// What lies some bytes into a register.
-pub(super) fn shifted(value: Value, bytes: u64) -> Place {
-    Place::Value(match bytes {
+pub(super) fn shifted(value: Value, bytes: u64) -> ValuePlace {
+    ValuePlace::Value(match bytes {
         0 => value,
         bytes => Value::binary(Operator::ShiftRight, value, Value::Constant(bytes * 8)),
     })
@@ -16,29 +16,32 @@ pub(super) fn shifted(value: Value, bytes: u64) -> Place {
 
 /// A member of what lies in several places: in one of them, or a number in two.
 pub(super) fn of_pieces(
-    pieces: &Rc<[Piece]>,
+    pieces: &Rc<[ValuePart]>,
     offset: u64,
     bytes: u64,
     of_entry: bool,
-) -> Option<Place> {
+) -> Option<ValuePlace> {
     let end = offset.saturating_add(bytes);
-    let holds =
-        |piece: &&Piece| piece.offset <= offset && end <= piece.offset.saturating_add(piece.bytes);
+    let holds = |piece: &&ValuePart| {
+        piece.offset <= offset && end <= piece.offset.saturating_add(piece.bytes)
+    };
     let Some(piece) = pieces.iter().find(holds) else {
-        let whole = Place::Pieces(Rc::clone(pieces));
+        let whole = ValuePlace::Pieces(Rc::clone(pieces));
         let bits = bytes.checked_mul(8)?;
-        return bits_of(&whole, offset.checked_mul(8)?, bits, of_entry).map(Place::Value);
+        return bits_of(&whole, offset.checked_mul(8)?, bits, of_entry).map(ValuePlace::Value);
     };
     match (&piece.place, offset - piece.offset) {
-        (Place::Memory(address), inside) => Some(Place::Memory(address.clone().plus(inside))),
-        (Place::Value(value), inside @ 0..8) => Some(shifted(value.clone(), inside)),
+        (ValuePlace::Memory(address), inside) => {
+            Some(ValuePlace::Memory(address.clone().plus(inside)))
+        }
+        (ValuePlace::Value(value), inside @ 0..8) => Some(shifted(value.clone(), inside)),
         _ => None,
     }
 }
 
 /// `count` bits, at most 64, from bit `first` on of what is at a place, without a sign; none where
 /// not all of them are there.
-pub(super) fn bits_of(place: &Place, first: u64, count: u64, of_entry: bool) -> Option<Value> {
+pub(super) fn bits_of(place: &ValuePlace, first: u64, count: u64, of_entry: bool) -> Option<Value> {
     let right = |value: Value, bits: u64| match bits {
         0 => value,
         bits => Value::binary(Operator::ShiftRight, value, Value::Constant(bits)),
@@ -50,11 +53,11 @@ pub(super) fn bits_of(place: &Place, first: u64, count: u64, of_entry: bool) -> 
         .ok()
         .filter(|bits| (1..=64).contains(bits))?;
     let found = match place {
-        Place::Value(value) => {
+        ValuePlace::Value(value) => {
             let is_inside = first.checked_add(count)? <= 64;
             right(is_inside.then(|| value.clone())?, first)
         }
-        Place::Memory(address) => {
+        ValuePlace::Memory(address) => {
             let load = |from: u64, bytes: u8| {
                 let value = address.clone().plus(from).load(bytes, false);
                 match of_entry {
@@ -72,7 +75,7 @@ pub(super) fn bits_of(place: &Place, first: u64, count: u64, of_entry: bool) -> 
                 }
             }
         }
-        Place::Pieces(pieces) => {
+        ValuePlace::Pieces(pieces) => {
             let (end, mut found, mut covered) = (first.checked_add(count)?, None, 0);
             for piece in pieces.iter() {
                 let start = piece.offset.checked_mul(8)?;

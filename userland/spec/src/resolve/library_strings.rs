@@ -2,11 +2,12 @@
 //! Strings of the standard libraries of C++ and Rust, as debug information lays them out.
 
 use super::strings::Text;
-use super::{Of, Resolver, Result, Thing};
-use crate::scope::Place;
+use super::{Of, Resolver, Thing};
+use crate::scope::ValuePlace;
 use crate::syntax::{LibraryType, Span};
 use crate::types::{Shape, Type};
 use crate::value::BinaryOperator as Operator;
+use crate::SpecError;
 use crate::Value;
 
 /// Steps from a vector of Rust's to its bytes: there are more layers in each release.
@@ -109,7 +110,7 @@ impl Resolver<'_> {
     /// The string that a cast has made of something in memory, as the library's binary
     /// interface has it, which does not change.
     fn cast_text(&self, thing: &Thing) -> Option<Text> {
-        let (Of::Known(kind), Place::Memory(at)) = (&thing.of, &thing.place) else {
+        let (Of::Known(kind), ValuePlace::Memory(at)) = (&thing.of, &thing.place) else {
             return None;
         };
         if !matches!(kind.shape, Shape::Opaque { bytes: None }) {
@@ -139,7 +140,11 @@ impl Resolver<'_> {
     }
 
     /// The string that something is, by a library of its language; `None` when it is no such.
-    pub(super) fn library_text(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
+    pub(super) fn library_text(
+        &self,
+        thing: &Thing,
+        span: &Span,
+    ) -> Result<Option<Text>, SpecError> {
         let thing = match self.referred(thing, span)? {
             Some(target) => target,
             None => thing.clone(),
@@ -198,7 +203,7 @@ impl Resolver<'_> {
 
     /// What a reference of Rust refers to, which is a pointer by its debug information: as a
     /// string people mean that, not an address.
-    fn referred(&self, thing: &Thing, span: &Span) -> Result<Option<Thing>> {
+    fn referred(&self, thing: &Thing, span: &Span) -> Result<Option<Thing>, SpecError> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
@@ -228,7 +233,7 @@ impl Resolver<'_> {
         thing: &Thing,
         names: &[[&str; 2]],
         span: &Span,
-    ) -> Result<Option<Text>> {
+    ) -> Result<Option<Text>, SpecError> {
         for [address, length] in names {
             let address = self.part(thing, &[address], span);
             let (Some(address), Some(length)) = (address, self.part(thing, &[length], span)) else {
@@ -240,7 +245,12 @@ impl Resolver<'_> {
         Ok(None)
     }
 
-    fn libstdcxx_string(&self, thing: &Thing, name: &str, span: &Span) -> Result<Option<Text>> {
+    fn libstdcxx_string(
+        &self,
+        thing: &Thing,
+        name: &str,
+        span: &Span,
+    ) -> Result<Option<Text>, SpecError> {
         let Some(holder) = self.part(thing, &["_M_dataplus"], span) else {
             return Ok(None);
         };
@@ -277,7 +287,7 @@ impl Resolver<'_> {
 
     /// libc++ keeps short strings in the object, in place of the address and the length: one bit
     /// distinguishes the two forms.
-    fn libcxx_string(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
+    fn libcxx_string(&self, thing: &Thing, span: &Span) -> Result<Option<Text>, SpecError> {
         let whole = [
             &["__rep_"][..],
             &["__r_", "__value_"],
@@ -298,7 +308,7 @@ impl Resolver<'_> {
         ) else {
             return Ok(None);
         };
-        let Place::Memory(bytes) = bytes.place else {
+        let ValuePlace::Memory(bytes) = bytes.place else {
             return Ok(None);
         };
         let number = |thing: Thing| Ok(self.load(thing, span)?.value);
@@ -331,7 +341,7 @@ impl Resolver<'_> {
     }
 
     /// A vector of bytes, in however many structs.
-    fn rust_vector(&self, mut thing: Thing, span: &Span) -> Result<Option<Text>> {
+    fn rust_vector(&self, mut thing: Thing, span: &Span) -> Result<Option<Text>, SpecError> {
         let whole = thing.clone();
         for _ in 0..RUST_LAYERS {
             if let Some(length) = self.part(&thing, &["len"], span) {

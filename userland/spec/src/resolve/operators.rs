@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operators: numbers, addresses, truth, strings.
 
-use super::{error, Of, Resolver, Result, Scalar};
-use crate::syntax::{Binary, Expression, Kind, Span, Unary};
+use super::{error, Of, Resolver, Scalar};
+use crate::syntax::{Binary, Expression, ExpressionKind, Span, Unary};
 use crate::types::Shape;
 use crate::value::BinaryOperator as Operator;
+use crate::SpecError;
 use crate::Value;
 use nsprobe_common::program::{Context, BYTES_MAX};
 
 impl Resolver<'_> {
-    pub(super) fn computed(&self, expression: &Expression) -> Result<Scalar> {
+    pub(super) fn computed(&self, expression: &Expression) -> Result<Scalar, SpecError> {
         let span = &expression.span;
         match &expression.kind {
-            Kind::Unary(Unary::Not, of) => {
+            ExpressionKind::Unary(Unary::Not, of) => {
                 Ok(boolean(Value::IsZero(Box::new(self.condition(of)?))))
             }
-            Kind::Unary(operator, of) => {
+            ExpressionKind::Unary(operator, of) => {
                 let scalar = self.scalar(of)?;
                 let signed = scalar.of.counts_as_signed();
                 let value = match operator {
@@ -29,34 +30,44 @@ impl Resolver<'_> {
                     of: Of::integer(8, signed || *operator == Unary::Minus),
                 })
             }
-            Kind::Binary(Binary::And | Binary::Or, a, b) => {
+            ExpressionKind::Binary(Binary::And | Binary::Or, a, b) => {
                 let operator = match &expression.kind {
-                    Kind::Binary(Binary::And, ..) => Operator::Both,
+                    ExpressionKind::Binary(Binary::And, ..) => Operator::Both,
                     _ => Operator::Either,
                 };
                 let (a, b) = (self.condition(a)?, self.condition(b)?);
                 Ok(boolean(Value::binary(operator, a, b)))
             }
-            Kind::Binary(operator @ (Binary::Equal | Binary::NotEqual | Binary::Matches), a, b)
-                if [a, b].iter().any(|side| matches!(side.kind, Kind::Text(_))) =>
+            ExpressionKind::Binary(
+                operator @ (Binary::Equal | Binary::NotEqual | Binary::Matches),
+                a,
+                b,
+            ) if [a, b]
+                .iter()
+                .any(|side| matches!(side.kind, ExpressionKind::Text(_))) =>
             {
                 self.text(*operator, a, b, span).map(boolean)
             }
-            Kind::Binary(Binary::Matches, ..) => error(
+            ExpressionKind::Binary(Binary::Matches, ..) => error(
                 span,
                 "~ compares with a string that ends in *: NAME ~ \"text*\"",
             ),
-            Kind::Binary(operator, a, b) => self.arithmetic(*operator, a, b),
+            ExpressionKind::Binary(operator, a, b) => self.arithmetic(*operator, a, b),
             _ => error(span, "this is no number"),
         }
     }
 
     /// A condition: what is not zero holds.
-    pub(crate) fn condition(&self, expression: &Expression) -> Result<Value> {
+    pub(crate) fn condition(&self, expression: &Expression) -> Result<Value, SpecError> {
         Ok(self.scalar(expression)?.value)
     }
 
-    fn arithmetic(&self, operator: Binary, a: &Expression, b: &Expression) -> Result<Scalar> {
+    fn arithmetic(
+        &self,
+        operator: Binary,
+        a: &Expression,
+        b: &Expression,
+    ) -> Result<Scalar, SpecError> {
         let (left, right) = (&a.span, &b.span);
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
         let signed = a.of.counts_as_signed() && b.of.counts_as_signed();
@@ -91,14 +102,14 @@ impl Resolver<'_> {
         (a, left): (Scalar, &Span),
         (b, right): (Scalar, &Span),
         number: Of,
-    ) -> Result<Scalar> {
+    ) -> Result<Scalar, SpecError> {
         let is_sum = operator == Binary::Add;
         let operator = match is_sum {
             true => Operator::Add,
             false => Operator::Subtract,
         };
         // Void counts in bytes, as GNU C has it.
-        let unit = |pointer: &Of, span: &Span| -> Result<Value> {
+        let unit = |pointer: &Of, span: &Span| -> Result<Value, SpecError> {
             let target = self.target(pointer, span)?;
             Ok(Value::Constant(self.bytes(&target).unwrap_or(1).max(1)))
         };
@@ -123,11 +134,19 @@ impl Resolver<'_> {
     }
 
     /// A comparison with a string.
-    fn text(&self, operator: Binary, a: &Expression, b: &Expression, span: &Span) -> Result<Value> {
+    fn text(
+        &self,
+        operator: Binary,
+        a: &Expression,
+        b: &Expression,
+        span: &Span,
+    ) -> Result<Value, SpecError> {
         let (of, text, text_span) = match (&a.kind, &b.kind) {
-            (Kind::Text(_), Kind::Text(_)) => return error(span, "these are two constants"),
-            (Kind::Text(text), _) => (b, text, &a.span),
-            (_, Kind::Text(text)) => (a, text, &b.span),
+            (ExpressionKind::Text(_), ExpressionKind::Text(_)) => {
+                return error(span, "these are two constants")
+            }
+            (ExpressionKind::Text(text), _) => (b, text, &a.span),
+            (_, ExpressionKind::Text(text)) => (a, text, &b.span),
             _ => return error(span, "here a string should stand"),
         };
         let (text, whole) = match (operator, text.strip_suffix(b"*")) {
@@ -144,7 +163,7 @@ impl Resolver<'_> {
             );
         }
         let equal = match &of.kind {
-            Kind::Comm => comm_is(text, whole, text_span)?,
+            ExpressionKind::Comm => comm_is(text, whole, text_span)?,
             _ => self.text_of(of)?.compare(text, whole),
         };
         Ok(match operator {
@@ -154,7 +173,7 @@ impl Resolver<'_> {
     }
 
     /// The address of a string; refuses characters of more than one byte.
-    pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
+    pub(crate) fn text_address(&self, of: &Expression) -> Result<Value, SpecError> {
         let thing = self.thing(of)?;
         let target = self.target(&thing.of, &of.span).ok();
         let width = target.and_then(|target| target.wide_number());
@@ -171,8 +190,8 @@ impl Resolver<'_> {
     }
 
     /// The address of bytes, whatever they are.
-    pub(crate) fn bytes_address(&self, of: &Expression) -> Result<Value> {
-        if matches!(of.kind, Kind::Number(_)) {
+    pub(crate) fn bytes_address(&self, of: &Expression) -> Result<Value, SpecError> {
+        if matches!(of.kind, ExpressionKind::Number(_)) {
             return error(&of.span, "a number is no string");
         }
         let thing = self.thing(of)?;
@@ -218,7 +237,7 @@ fn compare(operator: Binary, a: Value, b: Value, signed: bool) -> Value {
 
 /// Whether the thread's name, which is 15 bytes and a NUL at most, is a text or
 /// begins with it.
-fn comm_is(text: &[u8], whole: bool, span: &Span) -> Result<Value> {
+fn comm_is(text: &[u8], whole: bool, span: &Span) -> Result<Value, SpecError> {
     if text.len() > 15 {
         return error(span, "a thread's name has 15 bytes at most");
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Strings: those that end in a NUL, and those that are structs of an address and a length.
 
-use super::{Resolver, Result, Thing};
-use crate::syntax::{Expression, Kind, Span};
+use super::{Resolver, Thing};
+use crate::syntax::{Expression, ExpressionKind, Span};
 use crate::types::Shape;
+use crate::SpecError;
 use crate::Value;
 
 /// A string in memory.
@@ -41,8 +42,8 @@ impl Text {
 
 impl Resolver<'_> {
     /// The string that an expression is.
-    pub(crate) fn text_of(&self, of: &Expression) -> Result<Text> {
-        if !matches!(of.kind, Kind::Number(_)) {
+    pub(crate) fn text_of(&self, of: &Expression) -> Result<Text, SpecError> {
+        if !matches!(of.kind, ExpressionKind::Number(_)) {
             let thing = self.thing(of)?;
             if let Some(text) = self.counted(&thing, &of.span)? {
                 return Ok(text);
@@ -58,7 +59,7 @@ impl Resolver<'_> {
     }
 
     /// The string that a struct is which knows its length; `None` when it is no such.
-    pub(crate) fn counted(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
+    pub(crate) fn counted(&self, thing: &Thing, span: &Span) -> Result<Option<Text>, SpecError> {
         if let super::Of::Known(kind) = &thing.of {
             let is_struct = matches!(kind.shape, Shape::Struct { .. });
             if is_struct && kind.name.as_ref() == GO.0 {

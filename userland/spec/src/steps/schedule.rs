@@ -5,10 +5,11 @@ use super::{Effect, Node};
 use crate::syntax::SpecError;
 use nsprobe_common::program::{Operation, Step, SLOTS, STEPS_MAX};
 
-type Result<T> = std::result::Result<T, SpecError>;
-
 /// The steps, and for each the index of the effect that it is for.
-pub(super) fn steps(nodes: &[Node], effects: &[Effect]) -> Result<(Vec<Step>, Vec<usize>)> {
+pub(super) fn steps(
+    nodes: &[Node],
+    effects: &[Effect],
+) -> Result<(Vec<Step>, Vec<usize>), SpecError> {
     let mut schedule = Schedule::new(nodes, effects);
     let mut is_changing = false;
     for (index, effect) in effects.iter().enumerate() {
@@ -72,13 +73,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    fn error<T>(&self, message: String) -> Result<T> {
+    fn error<T>(&self, message: String) -> Result<T, SpecError> {
         let effect = self.effects.get(self.current);
         let span = effect.map_or(0..0, |effect| effect.span.clone());
         Err(SpecError::new(span, message))
     }
 
-    fn effect(&mut self, index: usize, effect: &Effect) -> Result<()> {
+    fn effect(&mut self, index: usize, effect: &Effect) -> Result<(), SpecError> {
         self.current = index;
         let a = self.pinned(Some(effect.node))?;
         let b = self.pinned(effect.second)?;
@@ -101,7 +102,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Computes and keeps all operands of the effects from `first` on.
-    fn gather(&mut self, first: usize) -> Result<()> {
+    fn gather(&mut self, first: usize) -> Result<(), SpecError> {
         let effects = self.effects;
         for (index, effect) in effects.iter().enumerate().skip(first) {
             self.current = index;
@@ -112,7 +113,7 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    fn push(&mut self, step: Step) -> Result<()> {
+    fn push(&mut self, step: Step) -> Result<(), SpecError> {
         if self.steps.len() >= STEPS_MAX {
             return self.error(format!(
                 "with this the program is longer than {STEPS_MAX} steps"
@@ -128,7 +129,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// The slot that holds the node's value, which is computed if need be.
-    fn slot_of(&mut self, index: usize) -> Result<u8> {
+    fn slot_of(&mut self, index: usize) -> Result<u8, SpecError> {
         let holds = |slot: &Slot| slot.node == Some(index);
         if let Some(slot) = self.slots.iter().position(holds) {
             return Ok(slot as u8);
@@ -164,7 +165,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// The slot of an operand, which stays there until it is unpinned; 0 for none.
-    fn pinned(&mut self, node: Option<usize>) -> Result<u8> {
+    fn pinned(&mut self, node: Option<usize>) -> Result<u8, SpecError> {
         let Some(node) = node else {
             return Ok(0);
         };
@@ -199,7 +200,7 @@ impl<'a> Schedule<'a> {
 
     /// A slot for a result: a free one, or that of what takes least to be computed
     /// again.
-    fn free_slot(&mut self) -> Result<u8> {
+    fn free_slot(&mut self) -> Result<u8, SpecError> {
         if let Some(free) = self.slots.iter().position(|slot| slot.node.is_none()) {
             return Ok(free as u8);
         }

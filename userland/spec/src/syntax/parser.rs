@@ -6,8 +6,8 @@ use super::place::{place, place_text};
 use super::signature;
 use super::words;
 use super::{
-    Assignment, Binary, CastType, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
-    Unary,
+    Assignment, Binary, CastType, Changed, Expression, ExpressionKind, Field, Span, Spec,
+    SpecError, Unary, ValueFormat,
 };
 use nsprobe_common::program::BYTES_MAX;
 
@@ -17,13 +17,11 @@ const DEPTH_MAX: u32 = 48;
 /// This bounds what goes deep by going on, too: `a+a+a…`, `a.b.b…`.
 const PARTS_MAX: u32 = 512;
 
-type Result<T> = std::result::Result<T, SpecError>;
-
 /// The advice where a name may be meant that the language cannot separate from what follows.
 const IN_QUOTES: &str = "a name with blanks or brackets stands in `backquotes`";
 
 /// Reads what stands behind `BINARY:`.
-pub(super) fn spec(text: &str) -> Result<Spec> {
+pub(super) fn spec(text: &str) -> Result<Spec, SpecError> {
     let place = place_text(text)?;
     let (span, after) = (place.0.clone(), place.2);
     let read = spec_of(text, place);
@@ -53,7 +51,10 @@ pub(super) fn spec(text: &str) -> Result<Spec> {
 }
 
 /// Reads a spec whose place, its text, and the rest were separated.
-fn spec_of(text: &str, (place_span, place_text, after): (Span, String, usize)) -> Result<Spec> {
+fn spec_of(
+    text: &str,
+    (place_span, place_text, after): (Span, String, usize),
+) -> Result<Spec, SpecError> {
     let (place_text, at_return) = match place_text.strip_suffix("%return") {
         Some(rest) => (rest.to_owned(), true),
         None => (place_text, false),
@@ -86,7 +87,7 @@ fn spec_of(text: &str, (place_span, place_text, after): (Span, String, usize)) -
 }
 
 /// Reads a list of fields.
-pub(super) fn fields(text: &str) -> Result<Vec<Field>> {
+pub(super) fn fields(text: &str) -> Result<Vec<Field>, SpecError> {
     let mut parser = Parser::new(text, 0)?;
     let fields = parser.fields(None)?;
     parser.end("here a comma should stand")?;
@@ -94,7 +95,7 @@ pub(super) fn fields(text: &str) -> Result<Vec<Field>> {
 }
 
 /// Reads an assignment.
-pub(super) fn assignment(text: &str) -> Result<Assignment> {
+pub(super) fn assignment(text: &str) -> Result<Assignment, SpecError> {
     let mut parser = Parser::new(text, 0)?;
     let target = match parser.take_name("return") {
         true => Changed::Call,
@@ -125,7 +126,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str, from: usize) -> Result<Parser<'a>> {
+    fn new(text: &'a str, from: usize) -> Result<Parser<'a>, SpecError> {
         Ok(Parser {
             text,
             tokens: tokens(text, from)?,
@@ -180,25 +181,25 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn error<T>(&self, message: impl Into<String>) -> Result<T> {
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, SpecError> {
         Err(SpecError::new(self.span(), message))
     }
 
-    fn expect(&mut self, mark: &str, message: &str) -> Result<()> {
+    fn expect(&mut self, mark: &str, message: &str) -> Result<(), SpecError> {
         match self.take(mark) {
             true => Ok(()),
             false => self.error(message),
         }
     }
 
-    fn end(&self, message: &str) -> Result<()> {
+    fn end(&self, message: &str) -> Result<(), SpecError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => self.error(message),
         }
     }
 
-    fn fields(&mut self, close: Option<&str>) -> Result<Vec<Field>> {
+    fn fields(&mut self, close: Option<&str>) -> Result<Vec<Field>, SpecError> {
         let mut fields = Vec::new();
         if close.is_some_and(|close| self.take(close)) {
             return Ok(fields);
@@ -215,7 +216,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn field(&mut self) -> Result<Field> {
+    fn field(&mut self) -> Result<Field, SpecError> {
         let start = self.span().start;
         let mut name = None;
         if let (Some(Token::Name(found)), Some((Token::Mark("="), _))) =
@@ -238,7 +239,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn format(&mut self) -> Result<Format> {
+    fn format(&mut self) -> Result<ValueFormat, SpecError> {
         let span = self.span();
         let name = match self.next() {
             Some(Token::Name(name)) => name,
@@ -252,7 +253,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What stands between square brackets behind a format.
-    fn count(&mut self) -> Result<u16> {
+    fn count(&mut self) -> Result<u16, SpecError> {
         let span = self.span();
         match self.next() {
             Some(Token::Number(count)) if (1..=BYTES_MAX as u64).contains(&count) => {
@@ -266,12 +267,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn expression(&mut self) -> Result<Expression> {
+    fn expression(&mut self) -> Result<Expression, SpecError> {
         self.binary(0)
     }
 
     /// Parses one level deeper, unless that is too deep.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn nested<T>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<T, SpecError>,
+    ) -> Result<T, SpecError> {
         if self.depth >= DEPTH_MAX {
             return self.error("this is nested too deeply");
         }
@@ -282,7 +286,7 @@ impl<'a> Parser<'a> {
     }
 
     /// An expression that ends here.
-    fn part(&mut self, kind: Kind, start: usize) -> Result<Expression> {
+    fn part(&mut self, kind: ExpressionKind, start: usize) -> Result<Expression, SpecError> {
         let span = start..self.last_end();
         self.parts += 1;
         if self.parts > PARTS_MAX {
@@ -292,7 +296,7 @@ impl<'a> Parser<'a> {
     }
 
     /// An expression of operators that bind at least so tightly.
-    fn binary(&mut self, least: u8) -> Result<Expression> {
+    fn binary(&mut self, least: u8) -> Result<Expression, SpecError> {
         self.nested(|parser| {
             let mut left = parser.unary()?;
             while let Some((operator, strength)) = parser.operator() {
@@ -302,7 +306,7 @@ impl<'a> Parser<'a> {
                 parser.skip_operator();
                 let right = parser.binary(strength + 1)?;
                 let start = left.span.start;
-                let kind = Kind::Binary(operator, Box::new(left), Box::new(right));
+                let kind = ExpressionKind::Binary(operator, Box::new(left), Box::new(right));
                 left = parser.part(kind, start)?;
             }
             Ok(left)
@@ -353,7 +357,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn unary(&mut self) -> Result<Expression> {
+    fn unary(&mut self) -> Result<Expression, SpecError> {
         let start = self.span().start;
         if let Some(found) = self.perf_load(start)? {
             return Ok(found);
@@ -368,11 +372,11 @@ impl<'a> Parser<'a> {
         };
         self.at += 1;
         let of = self.nested(Self::unary)?;
-        self.part(Kind::Unary(operator, Box::new(of)), start)
+        self.part(ExpressionKind::Unary(operator, Box::new(of)), start)
     }
 
     /// `+8(%sp)` or `-8(%bp)`: eight bytes at an address, as perf probe writes it.
-    fn perf_load(&mut self, start: usize) -> Result<Option<Expression>> {
+    fn perf_load(&mut self, start: usize) -> Result<Option<Expression>, SpecError> {
         let token = |ahead: usize| self.tokens.get(self.at + ahead).map(|(token, _)| token);
         let (
             Some(Token::Mark(sign @ ("+" | "-"))),
@@ -389,27 +393,27 @@ impl<'a> Parser<'a> {
         self.at += 3;
         let base = self.expression()?;
         self.expect(")", "here the closing bracket should stand")?;
-        let number = self.part(Kind::Number(distance), start)?;
-        let sum = Kind::Binary(Binary::Add, Box::new(base), Box::new(number));
+        let number = self.part(ExpressionKind::Number(distance), start)?;
+        let sum = ExpressionKind::Binary(Binary::Add, Box::new(base), Box::new(number));
         let address = self.part(sum, start)?;
-        let load = Kind::Unary(Unary::Load, Box::new(address));
+        let load = ExpressionKind::Unary(Unary::Load, Box::new(address));
         self.part(load, start).map(Some)
     }
 
-    fn postfix(&mut self) -> Result<Expression> {
+    fn postfix(&mut self) -> Result<Expression, SpecError> {
         let mut expression = self.primary()?;
         loop {
             let start = expression.span.start;
             let kind = if self.take("[") {
                 let index = self.expression()?;
                 self.expect("]", "here the closing bracket should stand")?;
-                Kind::Element {
+                ExpressionKind::Element {
                     of: Box::new(expression),
                     index: Box::new(index),
                 }
             } else if self.is("->") || self.is(".") {
                 self.at += 1;
-                Kind::Member {
+                ExpressionKind::Member {
                     of: Box::new(expression),
                     name: self.member_name()?,
                 }
@@ -421,7 +425,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The name of a member; those of Rust's tuples are numbers.
-    fn member_name(&mut self) -> Result<String> {
+    fn member_name(&mut self) -> Result<String, SpecError> {
         let span = self.span();
         match self.next() {
             Some(Token::Name(name)) => Ok(name),
@@ -433,21 +437,21 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn primary(&mut self) -> Result<Expression> {
+    fn primary(&mut self) -> Result<Expression, SpecError> {
         let span = self.span();
         let kind = match self.next() {
-            Some(Token::Number(value)) => Kind::Number(value),
-            Some(Token::Text(bytes)) => Kind::Text(bytes),
+            Some(Token::Number(value)) => ExpressionKind::Number(value),
+            Some(Token::Text(bytes)) => ExpressionKind::Text(bytes),
             Some(Token::Name(name)) if name == "entry" && self.is("(") => {
                 self.at += 1;
                 let of = self.expression()?;
                 self.expect(")", "here the closing bracket should stand")?;
-                Kind::AtEntry(Box::new(of))
+                ExpressionKind::AtEntry(Box::new(of))
             }
             Some(Token::Name(name)) if self.is("(") => return Err(words::call(&name, span)),
             Some(Token::Name(name)) => match words::argument(&name) {
-                Some(number) => Kind::Argument(number),
-                None => Kind::Name(name),
+                Some(number) => ExpressionKind::Argument(number),
+                None => ExpressionKind::Name(name),
             },
             Some(Token::Dollar(name)) => words::dollar(&name, &span)?,
             Some(Token::Percent(name)) => words::register(&name, &span)?,
@@ -459,10 +463,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Behind an opening bracket: a type, or an expression.
-    fn bracket(&mut self, start: usize) -> Result<Expression> {
+    fn bracket(&mut self, start: usize) -> Result<Expression, SpecError> {
         if let Some(cast) = self.cast_type() {
             let of = self.nested(Self::unary)?;
-            return self.part(Kind::Cast(cast, Box::new(of)), start);
+            return self.part(ExpressionKind::Cast(cast, Box::new(of)), start);
         }
         let inner = self.expression()?;
         self.expect(")", "here the closing bracket should stand")?;

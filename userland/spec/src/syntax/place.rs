@@ -2,9 +2,7 @@
 //! The place of a spec: where it ends, and which kind it is.
 
 use super::lexer::{is_name, number};
-use super::{Place, Span, SpecError};
-
-type Result<T> = std::result::Result<T, SpecError>;
+use super::{ProbePoint, Span, SpecError};
 
 /// The operators whose names would be taken for brackets or suffixes; the longest
 /// come first.
@@ -17,7 +15,7 @@ const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// The place, its text without quotes, and where what follows begins. Without quotes
 /// it ends at the first bracket or blank that is not between angle brackets.
-pub(super) fn place_text(text: &str) -> Result<(Span, String, usize)> {
+pub(super) fn place_text(text: &str) -> Result<(Span, String, usize), SpecError> {
     let start = text.len() - text.trim_start().len();
     let rest = text.get(start..).unwrap_or("");
     for quote in ['"', '`'] {
@@ -46,7 +44,7 @@ pub(super) fn place_text(text: &str) -> Result<(Span, String, usize)> {
 
 /// Where a place ends that stands without quotes; or the angle bracket that is
 /// never closed.
-fn end(text: &str) -> std::result::Result<usize, usize> {
+fn end(text: &str) -> Result<usize, usize> {
     let mut open: Vec<usize> = Vec::new();
     let mut at = 0;
     while let Some(rest) = text.get(at..) {
@@ -91,9 +89,9 @@ fn operator(text: &str) -> usize {
     symbol.map_or(0, |symbol| "operator".len() + symbol.len())
 }
 
-pub(super) fn place(text: &str, span: &Span) -> Result<Place> {
+pub(super) fn place(text: &str, span: &Span) -> Result<ProbePoint, SpecError> {
     if let Some(offset) = text.strip_prefix("0x").and(number(text)) {
-        return Ok(Place::FileOffset(offset));
+        return Ok(ProbePoint::FileOffset(offset));
     }
     if let Some((before, after)) = split_colon(text) {
         if before.is_empty() || after.is_empty() {
@@ -104,14 +102,14 @@ pub(super) fn place(text: &str, span: &Span) -> Result<Place> {
         }
         if after.bytes().all(|byte| byte.is_ascii_digit()) {
             return match after.parse() {
-                Ok(line) if line > 0 => Ok(Place::Line {
+                Ok(line) if line > 0 => Ok(ProbePoint::Line {
                     file: before.to_owned(),
                     line,
                 }),
                 _ => Err(SpecError::new(span.clone(), "no file has such a line")),
             };
         }
-        return Ok(Place::Usdt {
+        return Ok(ProbePoint::Usdt {
             provider: before.to_owned(),
             name: after.to_owned(),
         });
@@ -133,7 +131,7 @@ pub(super) fn place(text: &str, span: &Span) -> Result<Place> {
         }
         _ => (text, 0),
     };
-    Ok(Place::Functions {
+    Ok(ProbePoint::Functions {
         name: name.to_owned(),
         offset,
     })

@@ -5,7 +5,7 @@
 //! nothing else: types that no expression looks like.
 
 use super::lexer::is_name;
-use super::{Expression, Kind, Spec};
+use super::{Expression, ExpressionKind, Spec};
 
 /// Names of C++ that no variable has.
 const KEYWORDS: [&str; 16] = [
@@ -19,7 +19,7 @@ const QUALIFIERS: [&str; 4] = [" const", " volatile", " &&", " &"];
 /// Whether a field of a spec is a type.
 pub(super) fn has_types(spec: &Spec) -> bool {
     let is_type = |value: &Expression| match &value.kind {
-        Kind::Name(name) => KEYWORDS.contains(&name.as_str()),
+        ExpressionKind::Name(name) => KEYWORDS.contains(&name.as_str()),
         _ => false,
     };
     spec.fields.iter().any(|field| is_type(&field.value))

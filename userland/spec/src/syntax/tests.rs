@@ -7,8 +7,8 @@ fn parse(text: &str) -> Spec {
     Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"))
 }
 
-fn functions(name: &str, offset: u64) -> Place {
-    Place::Functions {
+fn functions(name: &str, offset: u64) -> ProbePoint {
+    ProbePoint::Functions {
         name: name.to_owned(),
         offset,
     }
@@ -17,22 +17,24 @@ fn functions(name: &str, offset: u64) -> Place {
 /// An expression with all its brackets, so that one sees how operators bind.
 fn shown(expression: &Expression) -> String {
     match &expression.kind {
-        Kind::Number(number) => number.to_string(),
-        Kind::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
-        Kind::Name(name) => name.clone(),
-        Kind::Argument(number) => format!("arg{number}"),
-        Kind::Register(register, bytes) => format!("%{register:?}.{bytes}"),
-        Kind::Context(context) => format!("${context:?}"),
-        Kind::Returned => "$retval".to_owned(),
-        Kind::Comm => "$comm".to_owned(),
-        Kind::StackWord(number) => format!("$stack{number}"),
-        Kind::All { locals } => format!("$all({locals})"),
-        Kind::Member { of, name } => format!("{}.{name}", shown(of)),
-        Kind::Element { of, index } => format!("{}[{}]", shown(of), shown(index)),
-        Kind::Unary(operator, of) => format!("{operator:?}({})", shown(of)),
-        Kind::Binary(operator, a, b) => format!("({} {operator:?} {})", shown(a), shown(b)),
-        Kind::Cast(to, of) => format!("<{}{}>{}", to.bytes, to.pointers, shown(of)),
-        Kind::AtEntry(of) => format!("entry({})", shown(of)),
+        ExpressionKind::Number(number) => number.to_string(),
+        ExpressionKind::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
+        ExpressionKind::Name(name) => name.clone(),
+        ExpressionKind::Argument(number) => format!("arg{number}"),
+        ExpressionKind::Register(register, bytes) => format!("%{register:?}.{bytes}"),
+        ExpressionKind::Context(context) => format!("${context:?}"),
+        ExpressionKind::Returned => "$retval".to_owned(),
+        ExpressionKind::Comm => "$comm".to_owned(),
+        ExpressionKind::StackWord(number) => format!("$stack{number}"),
+        ExpressionKind::All { locals } => format!("$all({locals})"),
+        ExpressionKind::Member { of, name } => format!("{}.{name}", shown(of)),
+        ExpressionKind::Element { of, index } => format!("{}[{}]", shown(of), shown(index)),
+        ExpressionKind::Unary(operator, of) => format!("{operator:?}({})", shown(of)),
+        ExpressionKind::Binary(operator, a, b) => {
+            format!("({} {operator:?} {})", shown(a), shown(b))
+        }
+        ExpressionKind::Cast(to, of) => format!("<{}{}>{}", to.bytes, to.pointers, shown(of)),
+        ExpressionKind::AtEntry(of) => format!("entry({})", shown(of)),
     }
 }
 
@@ -68,13 +70,13 @@ fn places_are_told_apart() {
         place("\"ns::f(int, char*)\"(arg1)"),
         functions("ns::f(int, char*)", 0)
     );
-    assert_eq!(place("0x1a40"), Place::FileOffset(0x1a40));
-    let line = |file: &str, line| Place::Line {
+    assert_eq!(place("0x1a40"), ProbePoint::FileOffset(0x1a40));
+    let line = |file: &str, line| ProbePoint::Line {
         file: file.to_owned(),
         line,
     };
     assert_eq!(place("src/t_string.c:123"), line("src/t_string.c", 123));
-    let usdt = Place::Usdt {
+    let usdt = ProbePoint::Usdt {
         provider: "libc".to_owned(),
         name: "setjmp".to_owned(),
     };
@@ -157,12 +159,12 @@ fn fields_have_names_and_formats() {
         formats,
         [
             None,
-            Some(Format::Text { most: 16 }),
-            Some(Format::Decimal {
+            Some(ValueFormat::Text { most: 16 }),
+            Some(ValueFormat::Decimal {
                 bytes: 4,
                 signed: true
             }),
-            Some(Format::Hex { bytes: 1 })
+            Some(ValueFormat::Hex { bytes: 1 })
         ]
     );
     assert!(parse("f()").fields.is_empty());

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The words of the language: formats, types, registers, what stands behind a `$`.
 
-use super::{CastType, Format, Kind, LibraryType, Span, SpecError, TEXT_BYTES};
+use super::{CastType, ExpressionKind, LibraryType, Span, SpecError, ValueFormat, TEXT_BYTES};
 use nsprobe_common::program::{Context, Register};
 use nsprobe_text::nearest;
-
-type Result<T> = std::result::Result<T, SpecError>;
 
 /// What formats there are.
 pub(super) const FORMATS: &str =
@@ -19,7 +17,7 @@ fn unknown<T>(
     word: &str,
     known: impl IntoIterator<Item = String>,
     otherwise: &str,
-) -> Result<T> {
+) -> Result<T, SpecError> {
     let similar = nearest(word, known, 3);
     let message = match similar.is_empty() {
         true => format!("{message}; {otherwise}"),
@@ -29,23 +27,23 @@ fn unknown<T>(
 }
 
 /// The format of that name, with the number in its brackets.
-pub(super) fn format(name: &str, count: Option<u16>, span: Span) -> Result<Format> {
+pub(super) fn format(name: &str, count: Option<u16>, span: Span) -> Result<ValueFormat, SpecError> {
     let format = match (name, count) {
-        ("string", count) => Some(Format::Text {
+        ("string", count) => Some(ValueFormat::Text {
             most: count.unwrap_or(TEXT_BYTES),
         }),
-        ("bytes", Some(count)) => Some(Format::Bytes { count }),
+        ("bytes", Some(count)) => Some(ValueFormat::Bytes { count }),
         ("bytes", None) => {
             let message = "how many bytes? 16 are written bytes[16]";
             return Err(SpecError::new(span, message));
         }
         (_, Some(_)) => None,
-        ("bits", None) => Some(Format::Bits),
-        ("enum", None) => Some(Format::Name),
-        ("symbol", None) => Some(Format::Symbol),
-        ("char", None) => Some(Format::Char),
-        ("bool", None) => Some(Format::Bool),
-        ("ptr" | "hex", None) => Some(Format::Hex { bytes: 8 }),
+        ("bits", None) => Some(ValueFormat::Bits),
+        ("enum", None) => Some(ValueFormat::Name),
+        ("symbol", None) => Some(ValueFormat::Symbol),
+        ("char", None) => Some(ValueFormat::Char),
+        ("bool", None) => Some(ValueFormat::Bool),
+        ("ptr" | "hex", None) => Some(ValueFormat::Hex { bytes: 8 }),
         (other, None) => sized(other),
     };
     match format {
@@ -79,7 +77,7 @@ pub(super) fn call(name: &str, span: Span) -> SpecError {
 }
 
 /// `u32`, `s8`, `x64`.
-fn sized(name: &str) -> Option<Format> {
+fn sized(name: &str) -> Option<ValueFormat> {
     let (kind, bits) = name.split_at_checked(1)?;
     let bytes = match bits {
         "8" => 1,
@@ -89,15 +87,15 @@ fn sized(name: &str) -> Option<Format> {
         _ => return None,
     };
     Some(match kind {
-        "u" => Format::Decimal {
+        "u" => ValueFormat::Decimal {
             bytes,
             signed: false,
         },
-        "s" => Format::Decimal {
+        "s" => ValueFormat::Decimal {
             bytes,
             signed: true,
         },
-        "x" => Format::Hex { bytes },
+        "x" => ValueFormat::Hex { bytes },
         _ => return None,
     })
 }
@@ -125,7 +123,7 @@ pub(super) fn cast_type(names: &[String]) -> Option<CastType> {
                 ..number(0, false)
             });
         }
-        if let Some(Format::Decimal { bytes, signed }) = sized(name) {
+        if let Some(ValueFormat::Decimal { bytes, signed }) = sized(name) {
             return Some(number(bytes, signed));
         }
         let stem = name.strip_suffix("_t").unwrap_or(name);
@@ -196,25 +194,25 @@ const CONTEXTS: [(&str, Context); 13] = [
 ];
 
 /// What a name behind a `$` means.
-pub(super) fn dollar(name: &str, span: &Span) -> Result<Kind> {
+pub(super) fn dollar(name: &str, span: &Span) -> Result<ExpressionKind, SpecError> {
     if let Some((_, context)) = CONTEXTS.iter().find(|(known, _)| *known == name) {
-        return Ok(Kind::Context(*context));
+        return Ok(ExpressionKind::Context(*context));
     }
     match name {
-        "comm" => return Ok(Kind::Comm),
-        "retval" => return Ok(Kind::Returned),
-        "params" => return Ok(Kind::All { locals: false }),
-        "vars" => return Ok(Kind::All { locals: true }),
+        "comm" => return Ok(ExpressionKind::Comm),
+        "retval" => return Ok(ExpressionKind::Returned),
+        "params" => return Ok(ExpressionKind::All { locals: false }),
+        "vars" => return Ok(ExpressionKind::All { locals: true }),
         _ => {}
     }
     if let Some(number) = argument(name) {
-        return Ok(Kind::Argument(number));
+        return Ok(ExpressionKind::Argument(number));
     }
     let word = name
         .strip_prefix("stack")
         .filter(|word| !word.starts_with('+'));
     if let Some(word) = word.and_then(|word| word.parse().ok()) {
-        return Ok(Kind::StackWord(word));
+        return Ok(ExpressionKind::StackWord(word));
     }
     let others = ["comm", "retval", "params", "vars", "arg1", "stack0"];
     let known = CONTEXTS.iter().map(|(name, _)| *name).chain(others);
@@ -233,9 +231,9 @@ pub(crate) fn is_dollar(name: &str) -> bool {
 }
 
 /// A register by its name.
-pub(super) fn register(name: &str, span: &Span) -> Result<Kind> {
+pub(super) fn register(name: &str, span: &Span) -> Result<ExpressionKind, SpecError> {
     if let Some((register, bytes)) = known_register(name) {
-        return Ok(Kind::Register(register, bytes));
+        return Ok(ExpressionKind::Register(register, bytes));
     }
     let low = ["ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip"];
     let known = low.map(|low| format!("%r{low}"));

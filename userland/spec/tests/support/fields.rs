@@ -5,7 +5,7 @@
 use super::{open, stops, Stop, Stopped};
 use nsprobe_common::program::{check, Context, Machine, Output, Register};
 use nsprobe_spec::decode::{self, FieldValue};
-use nsprobe_spec::dwarf::{DebugInfo, Function};
+use nsprobe_spec::dwarf::{DebugFunction, DebugInfo};
 use nsprobe_spec::{Compiled, Request, Scope, Sink, Spec};
 use std::path::Path;
 
@@ -156,7 +156,7 @@ pub(crate) fn check_all(program: &Path, cases: &[Case]) {
     let binary = open(program);
     let debug = DebugInfo::new(&binary, None, None).unwrap();
     let functions = cases.iter().map(|case| {
-        let function: Function = debug.functions_named(case.function).unwrap().remove(0);
+        let function: DebugFunction = debug.functions_named(case.function).unwrap().remove(0);
         let address = match case.at {
             When::Body => debug.body_pc(&function).unwrap(),
             When::Entry | When::Return => function.entry,

@@ -6,7 +6,7 @@
 pub(crate) mod fields;
 
 use nsprobe_common::program::Register;
-use nsprobe_spec::{BinaryOperator, Member, Place, Scope, Shape, TypeId, Typed, Value};
+use nsprobe_spec::{BinaryOperator, Member, Scope, Shape, TypeId, Typed, Value, ValuePlace};
 use nsprobe_symbolize::Binary;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -267,11 +267,11 @@ impl Stopped {
     pub(crate) fn number(&self, typed: &Typed) -> Option<u64> {
         let bytes = typed.kind.bytes().unwrap_or(8).min(8);
         match &typed.place {
-            Place::Value(value) => self.value(value),
-            Place::Memory(address) => {
+            ValuePlace::Value(value) => self.value(value),
+            ValuePlace::Memory(address) => {
                 self.load(self.value(address)?, bytes, typed.kind.is_signed())
             }
-            Place::Pieces(_) => panic!("{typed:?} is in pieces"),
+            ValuePlace::Pieces(_) => panic!("{typed:?} is in pieces"),
         }
     }
 }
@@ -341,33 +341,35 @@ fn member_of(
 ) -> Result<Typed, String> {
     let kind = scope.resolve(member.type_id).map_err(|e| e.to_string())?;
     let bytes = kind.bytes().unwrap_or(0);
-    let at = |address: u64| Place::Memory(Value::Constant(address.wrapping_add(offset)));
+    let at = |address: u64| ValuePlace::Memory(Value::Constant(address.wrapping_add(offset)));
     let mut place = match &whole.place {
-        Place::Memory(address) => at(stopped.value(address).unwrap()),
-        Place::Value(_) => return Err("a struct in a value".to_owned()),
-        Place::Pieces(pieces) => {
+        ValuePlace::Memory(address) => at(stopped.value(address).unwrap()),
+        ValuePlace::Value(_) => return Err("a struct in a value".to_owned()),
+        ValuePlace::Pieces(pieces) => {
             let piece = pieces
                 .iter()
                 .find(|piece| (piece.offset..piece.offset + piece.bytes).contains(&offset))
                 .ok_or("no piece has it")?;
             let into = offset - piece.offset;
             match &piece.place {
-                Place::Memory(address) => {
-                    Place::Memory(Value::Constant(stopped.value(address).unwrap() + into))
+                ValuePlace::Memory(address) => {
+                    ValuePlace::Memory(Value::Constant(stopped.value(address).unwrap() + into))
                 }
-                Place::Value(value) => {
+                ValuePlace::Value(value) => {
                     let value = stopped.value(value).unwrap() >> (into * 8);
                     let value = extend(value, bytes.clamp(1, 8) * 8, kind.is_signed());
-                    Place::Value(Value::Constant(value))
+                    ValuePlace::Value(Value::Constant(value))
                 }
-                Place::Pieces(_) => return Err("pieces of pieces".to_owned()),
+                ValuePlace::Pieces(_) => return Err("pieces of pieces".to_owned()),
             }
         }
     };
-    if let (Some((low, count)), Place::Memory(Value::Constant(address))) = (member.bits, &place) {
+    if let (Some((low, count)), ValuePlace::Memory(Value::Constant(address))) =
+        (member.bits, &place)
+    {
         let bits = stopped.load(*address, 8, false).unwrap() >> low;
         let value = extend(bits, u64::from(count), kind.is_signed());
-        place = Place::Value(Value::Constant(value));
+        place = ValuePlace::Value(Value::Constant(value));
     }
     Ok(Typed { place, kind })
 }
@@ -385,7 +387,7 @@ fn pointed(
     let address = stopped.number(pointer).ok_or("not readable")?;
     let address = address + index * kind.bytes().unwrap_or(1);
     Ok(Typed {
-        place: Place::Memory(Value::Constant(address)),
+        place: ValuePlace::Memory(Value::Constant(address)),
         kind,
     })
 }
@@ -407,12 +409,12 @@ fn element(
     let Shape::Array { of, .. } = array.kind.shape else {
         return pointed(scope, stopped, array, index);
     };
-    let Place::Memory(address) = &array.place else {
+    let ValuePlace::Memory(address) = &array.place else {
         return Err("an array that is not in memory".to_owned());
     };
     let address = stopped.value(address).unwrap() + index * size(scope, of);
     Ok(Typed {
-        place: Place::Memory(Value::Constant(address)),
+        place: ValuePlace::Memory(Value::Constant(address)),
         kind: scope.resolve(of).map_err(|e| e.to_string())?,
     })
 }

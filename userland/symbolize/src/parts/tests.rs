@@ -12,14 +12,14 @@ use std::os::unix::fs::FileExt;
 const BEFORE: u64 = 100;
 
 /// A file that is not shared, with a section in it.
-fn file(section: &[u8], keeper: &Keeper) -> (File, Bytes) {
+fn file(section: &[u8], keeper: &Keeper) -> (File, SectionBytes) {
     let fd = rustix::fs::memfd_create("section", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let mut file = File::from(fd);
     file.write_all(&[0xff; BEFORE as usize]).unwrap();
     file.write_all(section).unwrap();
     file.write_all(b"behind it").unwrap();
     let watched = WatchedFile::new(file.try_clone().unwrap()).unwrap();
-    let bytes = Bytes::in_file(Arc::new(watched), BEFORE, section.len(), keeper);
+    let bytes = SectionBytes::in_file(Arc::new(watched), BEFORE, section.len(), keeper);
     (file, bytes)
 }
 
@@ -104,7 +104,7 @@ proptest! {
         let section = section(length);
         let keeper = Keeper::default();
         let (_file, in_file) = file(&section, &keeper);
-        let whole = Bytes::in_memory(Arc::from(&*section), &keeper);
+        let whole = SectionBytes::in_memory(Arc::from(&*section), &keeper);
         for all in [in_file, whole] {
         let wanted = EndianSlice::new(&section, LittleEndian);
         let (mut reader, mut slice) = (all.clone(), wanted);

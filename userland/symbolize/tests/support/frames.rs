@@ -3,7 +3,7 @@
 
 use super::{addr2line, open, output_of};
 use nsprobe_symbolize::{
-    Address, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, Resolution, Source, SourceFrame,
+    Address, DebugSet, FoundIn, FrameSource, Lookup, NamesFrom, OpenFile, Resolution, SourceFrame,
 };
 use std::fs::File;
 use std::path::Path;
@@ -58,7 +58,7 @@ pub(crate) fn agrees(
             let offset = binary.offset_of(Address(address)).unwrap();
             let resolution = binary.resolve_with(debug, offset, Lookup::Instruction);
             let resolution = resolution.unwrap();
-            assert_eq!(resolution.source, Source::Dwarf, "{debug:?}");
+            assert_eq!(resolution.source, FrameSource::Dwarf, "{debug:?}");
             assert!(
                 is_from(&resolution.from),
                 "{resolution:?} {:?}",

@@ -59,7 +59,7 @@ impl Drop for Folder {
     }
 }
 
-pub(crate) fn open(path: &Path) -> nsprobe_symbolize::Result<Binary> {
+pub(crate) fn open(path: &Path) -> Result<Binary, nsprobe_symbolize::SymbolizeError> {
     Binary::open(File::open(path).unwrap(), path)
 }
 

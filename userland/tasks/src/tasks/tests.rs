@@ -151,7 +151,7 @@ fn no_parent_is_guessed() {
 
 #[test]
 fn what_has_ended_is_forgotten_in_time() {
-    let limits = Limits {
+    let limits = HistoryLimits {
         ended: 2,
         changes: 3,
     };

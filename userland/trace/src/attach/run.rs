@@ -19,7 +19,7 @@ use crate::hits::label::ProbeLabel;
 use crate::hits::live::Live;
 use crate::hits::lookup::Lookup;
 use crate::names::probed_file::{FileId, ProbedFile};
-use crate::names::{Names, Progress, Threads};
+use crate::names::{FrameNames, Progress, Threads};
 use crate::signals::{self, Asked};
 use crate::summary::{self, Summary};
 use anyhow::Context;
@@ -345,7 +345,7 @@ impl<'a> Run<'a> {
         let files = if wants.stack { files } else { Vec::new() };
         let rows = self.rows.as_ref().map(UnwindLoader::load_queue);
         let search = Arc::clone(self.inputs.search);
-        let names = Names::new(files, rows, search, self.threads.take());
+        let names = FrameNames::new(files, rows, search, self.threads.take());
         Live::new(names, wants.kernel_stack)
     }
 

@@ -16,7 +16,9 @@ use anyhow::{bail, Context};
 use group::Group;
 use libnsprobe::common::abi::{FILTER_PIDS_MAX, RING_BYTES_MIN};
 use libnsprobe::{Device, Filter, SetupOptions};
-use nsprobe_containers::{open_here, open_in, OpenedFile, Process, Running, Runtime, Scope};
+use nsprobe_containers::{
+    open_here, open_in, ContainerTasks, OpenedFile, Process, Running, Runtime,
+};
 use nsprobe_symbolize::Binary;
 use nsprobe_text::counted;
 use std::env;
@@ -172,9 +174,11 @@ impl Target {
             Target::Processes(all) => Some(Filter::pids(all.iter().map(Process::pid))),
             Target::Command(_) => started.map(|pid| Filter::pids([pid])),
             Target::Container(container) => Some(match container.scope()? {
-                Scope::PidNamespace(space) => Filter::pid_namespace(container.init.pid(), space.id),
-                Scope::Cgroup(id) => Filter::default().with_cgroup(id),
-                Scope::Processes => filter_by_processes(container, notes)?,
+                ContainerTasks::PidNamespace(space) => {
+                    Filter::pid_namespace(container.init.pid(), space.id)
+                }
+                ContainerTasks::Cgroup(id) => Filter::default().with_cgroup(id),
+                ContainerTasks::Processes => filter_by_processes(container, notes)?,
             }),
         })
     }

@@ -4,7 +4,7 @@
 use crate::attach::probes::Planned;
 use crate::attach::run::{Run, Sinks};
 use crate::attach::target::Target;
-use crate::names::search::Search;
+use crate::names::search::DebugSearch;
 use crate::options::{Returns, TraceOptions};
 use crate::spec::{CountedTexts, ProbeSpec};
 use anyhow::bail;
@@ -12,7 +12,7 @@ use libnsprobe::{Device, Error, Session, SetupOptions};
 use nsprobe_probes::ProbeQuery;
 use nsprobe_spec::syntax::Assignment;
 use nsprobe_spec::Sink;
-use nsprobe_worker::{Limits, Worker};
+use nsprobe_worker::{ChildLimits, Worker};
 use std::sync::Arc;
 
 /// What a caller needs from its probes, in addition to the user's options.
@@ -63,7 +63,7 @@ pub struct Tracer<'a> {
     options: &'a TraceOptions,
     /// The processes that are traced.
     pub target: Target,
-    search: Arc<Search>,
+    search: Arc<DebugSearch>,
     parser: Worker,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Tracer<'a> {
     /// Finds the target that the options mean.
     pub fn new(options: &'a TraceOptions) -> anyhow::Result<Tracer<'a>> {
         let target = Target::find(&options.who, options.timeout)?;
-        let search = Search::of(target.viewers(), options)?;
+        let search = DebugSearch::of(target.viewers(), options)?;
         Ok(Tracer {
             options,
             target,
@@ -117,7 +117,7 @@ impl<'a> Tracer<'a> {
             wants,
             search: &self.search,
             parser: &self.parser,
-            limits: Limits::default(),
+            limits: ChildLimits::default(),
         }
     }
 }
@@ -128,11 +128,11 @@ pub(super) struct ProbeInputs<'a> {
     pub(super) options: &'a TraceOptions,
     pub(super) wants: Wants<'a>,
     /// Looks for debug information.
-    pub(super) search: &'a Arc<Search>,
+    pub(super) search: &'a Arc<DebugSearch>,
     /// Template of the parsers: each file has a parser of its own.
     pub(super) parser: &'a Worker,
     /// Time limits of the parsers.
-    pub(super) limits: Limits,
+    pub(super) limits: ChildLimits,
 }
 
 impl ProbeInputs<'_> {

@@ -7,7 +7,7 @@ use crate::attach::mapped;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
 use crate::names::load_queue::{Left, LoadJob, LoadQueue};
-use crate::names::search::Search;
+use crate::names::search::DebugSearch;
 use crate::options::TraceOptions;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -74,7 +74,7 @@ impl UnwindLoader {
     pub(crate) fn start(
         session: &Session,
         options: &TraceOptions,
-        search: Arc<Search>,
+        search: Arc<DebugSearch>,
     ) -> anyhow::Result<UnwindLoader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
@@ -182,7 +182,7 @@ struct Worker {
     /// Reads the files.
     parser: nsprobe_worker::Worker,
     /// Looks for debug files.
-    search: Arc<Search>,
+    search: Arc<DebugSearch>,
     cache: Option<Arc<Cache>>,
     /// How long rows are kept that no stack goes through.
     keep: Duration,

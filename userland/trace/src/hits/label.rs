@@ -33,7 +33,7 @@ pub struct ProbeLabel {
     /// The number of its planned probe.
     pub planned: usize,
     /// What its hits mean for the planned probe.
-    pub role: Role,
+    pub role: ProbeRole,
 }
 
 impl ProbeLabel {
@@ -46,7 +46,7 @@ impl ProbeLabel {
 
 /// Role of one of the kernel's probes for the user's probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ProbeRole {
     /// The whole probe.
     Whole,
     /// It begins the calls that exits end.
@@ -59,11 +59,11 @@ pub enum Role {
     HandOn,
 }
 
-impl Role {
+impl ProbeRole {
     /// Whether its hits count as those of the user's probe: entries of calls, and calls that
     /// leave for a place whose return is not seen, do not.
     pub fn counts(self) -> bool {
-        matches!(self, Role::Whole | Role::Exit)
+        matches!(self, ProbeRole::Whole | ProbeRole::Exit)
     }
 }
 

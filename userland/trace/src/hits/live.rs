@@ -4,8 +4,8 @@
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{bare_address, in_kernel, Named};
-use crate::names::Names;
+use crate::names::named::{bare_address, in_kernel, NamedFrame};
+use crate::names::FrameNames;
 use crate::tasks::HitNames;
 use libnsprobe::common::record::{
     CodeMapping, Details, Frame, Frames, Hit, Record, StackCopy, Unmapped,
@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// Names and containers for the records of a session.
 pub struct Live {
     /// The names of frames.
-    pub names: Names,
+    pub names: FrameNames,
     continuations: StackContinuations,
     stacks: Stacks,
     kernel: KernelSymbols,
@@ -29,7 +29,7 @@ pub struct Live {
 
 impl Live {
     /// With these names, and with those of the kernel's functions if they are requested.
-    pub(crate) fn new(names: Names, with_kernel: bool) -> Live {
+    pub(crate) fn new(names: FrameNames, with_kernel: bool) -> Live {
         Live {
             names,
             continuations: StackContinuations::default(),
@@ -102,7 +102,7 @@ impl LiveOf<'_> {
 }
 
 impl NameFrames for LiveOf<'_> {
-    fn name(&mut self, frame: Frame) -> Rc<Named> {
+    fn name(&mut self, frame: Frame) -> Rc<NamedFrame> {
         if let Some((address, exact)) = bare_address(&frame, Unmapped::Kernel) {
             return Rc::new(in_kernel(address, self.kernel(address, exact)));
         }
@@ -117,7 +117,7 @@ impl NameFrames for LiveOf<'_> {
         }
     }
 
-    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
+    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<NamedFrame> {
         self.live.names.name_at(self.session, frame, moment)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
-use crate::names::named::Named;
+use crate::names::named::NamedFrame;
 use libnsprobe::common::record::{
     CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd, HIT_KERNEL,
 };
@@ -13,10 +13,10 @@ use std::rc::Rc;
 /// Looks up the names of frames.
 pub trait NameFrames {
     /// The name of `frame`.
-    fn name(&mut self, frame: Frame) -> Rc<Named>;
+    fn name(&mut self, frame: Frame) -> Rc<NamedFrame>;
 
     /// The name of `frame` in a process at a moment: generated code belongs to its process.
-    fn name_at(&mut self, frame: Frame, _: Moment) -> Rc<Named> {
+    fn name_at(&mut self, frame: Frame, _: Moment) -> Rc<NamedFrame> {
         self.name(frame)
     }
 

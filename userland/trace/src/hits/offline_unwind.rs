@@ -3,7 +3,7 @@
 //! from the raw copy of registers, mappings and memory that precedes such a hit.
 
 use crate::hits::lookup::Rest;
-use crate::names::{FileRows, Names};
+use crate::names::{FileRows, FrameNames};
 use libnsprobe::common::abi::{FRAMES_MAX, STACK_COPY_WORDS_MAX};
 use libnsprobe::common::record::{
     CodeMapping, Frame, Hit, Method, StackCopy, StackEnd, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT,
@@ -155,7 +155,7 @@ impl StackContinuations {
     pub(crate) fn finish(
         &mut self,
         session: &Session,
-        names: &mut Names,
+        names: &mut FrameNames,
         hit: &Hit,
         count: usize,
     ) -> Rest {

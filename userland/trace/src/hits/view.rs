@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hit, its frames and their names, as output takes them.
 
-use crate::names::named::{bare_address, Named};
+use crate::names::named::{bare_address, NamedFrame};
 use libnsprobe::common::record::{Frame, Hit, Method, StackEnd, Unmapped, HIT_RETURN};
 use nsprobe_spec::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::KernelSymbol;
@@ -49,7 +49,7 @@ pub struct FrameView {
     /// Its words in the record.
     pub frame: Frame,
     /// What is known of the place.
-    pub named: Rc<Named>,
+    pub named: Rc<NamedFrame>,
 }
 
 impl HitView<'_> {

@@ -2,7 +2,7 @@
 //! Words that lines have for what is a number elsewhere.
 
 use libnsprobe::common::record::{Method, StackEnd};
-use nsprobe_symbolize::{FoundIn, NamesFrom, Source};
+use nsprobe_symbolize::{FoundIn, FrameSource, NamesFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,23 +67,23 @@ pub(crate) fn found_of(name: &str, path: Option<PathBuf>) -> NamesFrom {
     }
 }
 
-const SOURCES: [(Source, &str); 6] = [
-    (Source::Dwarf, "dwarf"),
-    (Source::Go, "go"),
-    (Source::Symbols, "symbols"),
-    (Source::Plt, "plt"),
-    (Source::PerfMap, "perf-map"),
-    (Source::JitDump, "jitdump"),
+const SOURCES: [(FrameSource, &str); 6] = [
+    (FrameSource::Dwarf, "dwarf"),
+    (FrameSource::Go, "go"),
+    (FrameSource::Symbols, "symbols"),
+    (FrameSource::Plt, "plt"),
+    (FrameSource::PerfMap, "perf-map"),
+    (FrameSource::JitDump, "jitdump"),
 ];
 
 /// Output's word for a source of names.
-pub fn source_name(source: Source) -> &'static str {
+pub fn source_name(source: FrameSource) -> &'static str {
     let known = SOURCES.iter().find(|(known, _)| *known == source);
     known.map_or("unknown", |(_, name)| name)
 }
 
 /// The source that output calls so.
-pub(crate) fn source_of(name: &str) -> Option<Source> {
+pub(crate) fn source_of(name: &str) -> Option<FrameSource> {
     let known = SOURCES.iter().find(|(_, known)| *known == name);
     known.map(|(source, _)| *source)
 }

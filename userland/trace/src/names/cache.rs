@@ -6,7 +6,7 @@
 //! elder one is forgotten, and the younger one takes its place. That happens between stacks
 //! alone: the names of a stack are all there at once.
 
-use crate::names::named::{FramePlace, Named};
+use crate::names::named::{FramePlace, NamedFrame};
 use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;
@@ -20,12 +20,12 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Half {
-    names: HashMap<FramePlace, Rc<Named>>,
+    names: HashMap<FramePlace, Rc<NamedFrame>>,
     bytes: u64,
 }
 
 impl Half {
-    fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
+    fn insert(&mut self, place: FramePlace, named: Rc<NamedFrame>) {
         self.bytes += bytes_of(&named);
         if let Some(before) = self.names.insert(place, named) {
             self.bytes -= bytes_of(&before);
@@ -49,7 +49,7 @@ impl Cache {
     }
 
     /// The name of a place.
-    pub(super) fn get(&mut self, place: &FramePlace) -> Option<Rc<Named>> {
+    pub(super) fn get(&mut self, place: &FramePlace) -> Option<Rc<NamedFrame>> {
         if let Some(named) = self.young.names.get(place) {
             return Some(Rc::clone(named));
         }
@@ -59,7 +59,7 @@ impl Cache {
         Some(named)
     }
 
-    pub(super) fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
+    pub(super) fn insert(&mut self, place: FramePlace, named: Rc<NamedFrame>) {
         self.young.insert(place, named);
     }
 
@@ -72,9 +72,9 @@ impl Cache {
 }
 
 /// Approximate size of a name in bytes.
-fn bytes_of(named: &Named) -> u64 {
+fn bytes_of(named: &NamedFrame) -> u64 {
     // With what a map and a counter take for it.
-    let mut bytes = 2 * size_of::<Named>() + size_of::<FramePlace>();
+    let mut bytes = 2 * size_of::<NamedFrame>() + size_of::<FramePlace>();
     bytes += named.build_id.capacity();
     bytes += named.unresolved.as_ref().map_or(0, String::capacity);
     bytes += named.path.as_ref().map_or(0, |path| path.capacity());
@@ -89,10 +89,10 @@ fn bytes_of(named: &Named) -> u64 {
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> Rc<Named> {
-        Rc::new(Named {
+    fn named(name: &str) -> Rc<NamedFrame> {
+        Rc::new(NamedFrame {
             build_id: name.to_owned(),
-            ..Named::default()
+            ..NamedFrame::default()
         })
     }
 

@@ -66,7 +66,7 @@ impl Debuginfod {
     /// Reads the environment variables that elfutils uses.
     pub(crate) fn from_environment(is_quiet: bool) -> anyhow::Result<Debuginfod> {
         let seconds = |name, default| number(name).map_or(default, Duration::from_secs);
-        let limits = Limits {
+        let limits = ServerLimits {
             answer: seconds("DEBUGINFOD_TIMEOUT", PATIENCE),
             whole: seconds("DEBUGINFOD_MAXTIME", TIME_MAX),
         };
@@ -130,13 +130,13 @@ impl Debuginfod {
 
 /// Time limits of a server.
 #[derive(Clone, Copy)]
-struct Limits {
+struct ServerLimits {
     answer: Duration,
     whole: Duration,
 }
 
 impl Server {
-    fn new(url: &str, limits: Limits) -> Server {
+    fn new(url: &str, limits: ServerLimits) -> Server {
         let is_secure = url.starts_with(SECURE);
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier);
         // A redirection never leaves https; over http, where an attacker in between could forge it,

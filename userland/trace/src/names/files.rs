@@ -5,18 +5,18 @@
 //! after [`IDLE`] without a new name. So are its debug files, which are found at the same
 //! time.
 
-use super::jobs::{NameContext, Shared};
-use super::line::Line;
+use super::jobs::{NameContext, SharedState};
+use super::line::NamesNote;
 use crate::names::build_id::{build_id, hex};
 use crate::names::file_state::FileRows;
 use crate::names::load_queue::LoadQueue;
-use crate::names::named::{Named, Placed};
+use crate::names::named::{NamedFrame, Placed};
 use crate::names::origin::{self, FileSource, FoundFile, Origin};
-use crate::names::search::{self, Owner, Search};
+use crate::names::search::{self, DebugSearch, Owner};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
-use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source};
-use nsprobe_worker::{Answer, Error, Query, SandboxedBinary, Worker};
+use nsprobe_symbolize::{FileOffset, FrameSource, Lookup, NamesFrom, OpenFiles};
+use nsprobe_worker::{Answer, Query, SandboxedBinary, Worker, WorkerError};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -33,18 +33,18 @@ const SOURCES_MAX: usize = 16;
 pub(super) struct KnownFile {
     pub(super) build_id: String,
     pub(super) path: Option<PathBuf>,
-    pub(super) file: State,
+    pub(super) file: ObjectState,
     pub(super) used: Instant,
     /// Sources of its names.
-    pub(super) sources: Vec<(Source, NamesFrom)>,
+    pub(super) sources: Vec<(FrameSource, NamesFrom)>,
     pub(super) note: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ObjectState {
     Open(Box<OpenedObject>),
     /// Closed; its line for the summary is kept.
-    Closed(Line),
+    Closed(NamesNote),
     Unusable(String),
 }
 
@@ -64,14 +64,14 @@ pub(super) struct OpenedObject {
 pub(super) struct Files {
     /// Parses the files.
     worker: Worker,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     context: Option<Arc<NameContext>>,
     known: BTreeMap<u32, KnownFile>,
 }
 
 impl Files {
     /// Creates an empty set.
-    pub(super) fn new(worker: Worker, shared: Arc<Shared>) -> Files {
+    pub(super) fn new(worker: Worker, shared: Arc<SharedState>) -> Files {
         Files {
             worker,
             shared,
@@ -117,10 +117,10 @@ impl Files {
     }
 
     /// Names places: offsets, and how each was found; `None` if the file is not open.
-    pub(super) fn names(&mut self, id: u32, places: &[(u64, u8)]) -> Option<Vec<Named>> {
+    pub(super) fn names(&mut self, id: u32, places: &[(u64, u8)]) -> Option<Vec<NamedFrame>> {
         let known = self.known.get_mut(&id)?;
         known.used = Instant::now();
-        if matches!(known.file, State::Closed(_)) {
+        if matches!(known.file, ObjectState::Closed(_)) {
             return None;
         }
         let context = self.context.as_ref()?;
@@ -132,9 +132,9 @@ impl Files {
         let known = self.known.get_mut(&id)?;
         known.used = Instant::now();
         let opened = match &mut known.file {
-            State::Open(opened) => opened,
-            State::Closed(_) => return None,
-            State::Unusable(_) => return Some(FileRows::Unavailable),
+            ObjectState::Open(opened) => opened,
+            ObjectState::Closed(_) => return None,
+            ObjectState::Unusable(_) => return Some(FileRows::Unavailable),
         };
         let context = self.context.as_ref()?;
         let cache = context.rows.as_ref().and_then(LoadQueue::cache);
@@ -145,7 +145,7 @@ impl Files {
         }
         Some(match rows {
             Ok(Some((table, _))) => FileRows::Table(Arc::new(table)),
-            Err(Error::Refused(_)) => FileRows::None,
+            Err(WorkerError::Refused(_)) => FileRows::None,
             Ok(None) | Err(_) => FileRows::Unavailable,
         })
     }
@@ -160,7 +160,7 @@ impl Files {
             return;
         };
         let opened = match &known.file {
-            State::Open(opened) if opened.found.origin != Origin::Vdso => {
+            ObjectState::Open(opened) if opened.found.origin != Origin::Vdso => {
                 opened.found.object.try_clone_file().ok()
             }
             _ => None,
@@ -174,8 +174,8 @@ impl Files {
     pub(super) fn close_idle(&mut self) -> Vec<u32> {
         let mut closed = Vec::new();
         for (id, known) in &mut self.known {
-            if known.used.elapsed() > IDLE && matches!(known.file, State::Open(_)) {
-                known.file = State::Closed(known.describe());
+            if known.used.elapsed() > IDLE && matches!(known.file, ObjectState::Open(_)) {
+                known.file = ObjectState::Closed(known.describe());
                 closed.push(*id);
             }
         }
@@ -199,7 +199,7 @@ impl Files {
     }
 
     /// Sources of names, by object.
-    pub(super) fn sources(&self) -> Vec<(u32, Line)> {
+    pub(super) fn sources(&self) -> Vec<(u32, NamesNote)> {
         let known = self.known.iter();
         known.map(|(id, known)| (*id, known.describe())).collect()
     }
@@ -207,7 +207,7 @@ impl Files {
 
 impl OpenedObject {
     /// Pins the debug files of a file that had this owner.
-    fn new(search: &Search, found: FoundFile, owner: Option<Box<Owner>>) -> OpenedObject {
+    fn new(search: &DebugSearch, found: FoundFile, owner: Option<Box<Owner>>) -> OpenedObject {
         let pending = (found.origin != Origin::Vdso)
             .then(|| search.find_for(&found.object, &found.mapped_path, owner.as_deref()));
         OpenedObject {
@@ -219,7 +219,7 @@ impl OpenedObject {
     }
 
     /// Hands the debug files to the file's parser, once.
-    fn attach(&mut self, search: &Search, shared: &Shared) {
+    fn attach(&mut self, search: &DebugSearch, shared: &SharedState) {
         let object = &self.found.object;
         if let Some(mut pending) = self.pending.take() {
             search.fetch(object, &mut pending);
@@ -235,15 +235,15 @@ impl OpenedObject {
     /// Names places with the file and its debug files.
     fn resolve(
         &mut self,
-        search: &Search,
-        shared: &Shared,
+        search: &DebugSearch,
+        shared: &SharedState,
         queries: &[Query],
-    ) -> Result<Vec<Answer>, Error> {
+    ) -> Result<Vec<Answer>, WorkerError> {
         self.attach(search, shared);
         let object = &self.found.object;
         match object.resolve_all(queries) {
             // Whichever of the files it was: the program has names of its own.
-            Err(why @ Error::Fatal(_)) if object.has_attached() => {
+            Err(why @ WorkerError::Fatal(_)) if object.has_attached() => {
                 self.notes
                     .push(format!("its debug files are not used: {why}"));
                 object.attach(OpenFiles::default())?;
@@ -260,8 +260,8 @@ impl KnownFile {
             build_id,
             path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
             file: match opened {
-                Ok(opened) => State::Open(Box::new(opened)),
-                Err(why) => State::Unusable(why),
+                Ok(opened) => ObjectState::Open(Box::new(opened)),
+                Err(why) => ObjectState::Unusable(why),
             },
             used: Instant::now(),
             sources: Vec::new(),
@@ -270,9 +270,14 @@ impl KnownFile {
     }
 
     /// Names places in the file: offsets, and how each was found.
-    fn names(&mut self, search: &Search, shared: &Shared, places: &[(u64, u8)]) -> Vec<Named> {
+    fn names(
+        &mut self,
+        search: &DebugSearch,
+        shared: &SharedState,
+        places: &[(u64, u8)],
+    ) -> Vec<NamedFrame> {
         let why = match &mut self.file {
-            State::Open(opened) => {
+            ObjectState::Open(opened) => {
                 let queries: Vec<Query> = places.iter().map(query).collect();
                 match opened.resolve(search, shared, &queries) {
                     Ok(answers) => {
@@ -283,17 +288,17 @@ impl KnownFile {
                     }
                     Err(why) => {
                         let text = why.to_string();
-                        if let Error::Fatal(_) = why {
-                            self.file = State::Unusable(text.clone());
+                        if let WorkerError::Fatal(_) = why {
+                            self.file = ObjectState::Unusable(text.clone());
                         }
                         Some(text)
                     }
                 }
             }
-            State::Closed(_) => None,
-            State::Unusable(why) => Some(why.clone()),
+            ObjectState::Closed(_) => None,
+            ObjectState::Unusable(why) => Some(why.clone()),
         };
-        let unnamed = Named {
+        let unnamed = NamedFrame {
             unresolved: why,
             ..self.unnamed()
         };
@@ -301,17 +306,17 @@ impl KnownFile {
     }
 
     /// A place without a name.
-    fn unnamed(&self) -> Named {
-        Named {
+    fn unnamed(&self) -> NamedFrame {
+        NamedFrame {
             path: self.path.clone(),
             build_id: self.build_id.clone(),
-            ..Named::default()
+            ..NamedFrame::default()
         }
     }
 
     /// A place with this answer.
-    fn named(&mut self, method: u8, answer: Answer) -> Named {
-        let mut named = Named {
+    fn named(&mut self, method: u8, answer: Answer) -> NamedFrame {
+        let mut named = NamedFrame {
             doubtful: !Method::is_exact(method) && answer.is_after_call == Some(false),
             function_start: answer.function_start.map(|start| start.0),
             ..self.unnamed()

@@ -12,16 +12,16 @@
 use super::cache::Cache;
 use super::file_state::{FileRows, FileState, Stage};
 use super::jobs::{Answer, Busy, Job, NameContext};
-use super::line::Line;
+use super::line::NamesNote;
 use super::progress::{self, Progress};
 use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{Jit, Moment};
 use crate::names::load_queue::LoadQueue;
-use crate::names::named::{bare_address, without_object, Named, Placed};
+use crate::names::named::{bare_address, without_object, NamedFrame, Placed};
 use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
-use crate::names::search::Search;
+use crate::names::search::DebugSearch;
 use crate::signals;
 use libnsprobe::common::record::{Frame, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
@@ -44,7 +44,7 @@ const STUCK: Duration = Duration::from_secs(1);
 
 /// The names of a session's frames.
 #[derive(Debug)]
-pub struct Names {
+pub struct FrameNames {
     objects: Objects,
     probed: Vec<ProbedFile>,
     context: Arc<NameContext>,
@@ -59,18 +59,18 @@ pub struct Names {
     pub(crate) jit: Jit,
 }
 
-impl Names {
+impl FrameNames {
     /// Names for a session that probes these files; the files of stacks get unwind rows.
     pub(crate) fn new(
         probed: Vec<ProbedFile>,
         rows: Option<LoadQueue>,
-        search: Arc<Search>,
+        search: Arc<DebugSearch>,
         threads: Option<Threads>,
-    ) -> Names {
+    ) -> FrameNames {
         let bytes = threads.as_ref().map_or(0, Threads::names_bytes);
         let options = threads.as_ref().map(Threads::options).unwrap_or_default();
         let quiet = threads.as_ref().is_none_or(Threads::is_quiet);
-        Names {
+        FrameNames {
             objects: Objects::default(),
             probed,
             context: Arc::new(NameContext { search, rows }),
@@ -109,7 +109,12 @@ impl Names {
     }
 
     /// The name of `frame` in a process at a moment: generated code belongs to its process.
-    pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
+    pub(crate) fn name_at(
+        &mut self,
+        session: &Session,
+        frame: Frame,
+        moment: Moment,
+    ) -> Rc<NamedFrame> {
         match bare_address(&frame, Unmapped::Anonymous) {
             Some((address, exact)) => self.jit.name(address, !exact, moment).named,
             None => self.name(session, frame),
@@ -118,7 +123,7 @@ impl Names {
 
     /// What is known of `frame`, of whatever process; waits for it unless
     /// [`prepare`](Self::prepare) said that it is there.
-    pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<Named> {
+    pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<NamedFrame> {
         let place = match frame {
             Frame::Object { id, offset, method } => (id, offset, method),
             Frame::Address { why, .. } => return Rc::new(without_object(why)),
@@ -426,15 +431,15 @@ impl Names {
     }
 
     /// A frame without a name.
-    fn unnamed(&self, id: u32) -> Named {
+    fn unnamed(&self, id: u32) -> NamedFrame {
         let why = match self.files.get(&id).map(|file| &file.state) {
             Some(Stage::Unusable(why)) => why.clone(),
             _ => "its file is not read yet".to_owned(),
         };
-        let mut unnamed = Named {
+        let mut unnamed = NamedFrame {
             unresolved: Some(why),
             path: self.path(id),
-            ..Named::default()
+            ..NamedFrame::default()
         };
         if let Some(identity) = self.objects.known(id) {
             unnamed.build_id = hex(build_id(&identity));
@@ -472,7 +477,7 @@ impl Names {
 
     /// Each file whose names were needed: where it came from, what names it
     /// gave, or why none.
-    pub(crate) fn sources(&mut self) -> Vec<Line> {
+    pub(crate) fn sources(&mut self) -> Vec<NamesNote> {
         let told = self.threads.as_mut().map(Threads::sources);
         let mut told = told.unwrap_or_default();
         let needed = self.files.iter().filter(|(_, file)| file.is_needed);
@@ -488,7 +493,7 @@ impl Names {
                 let path = self.path(*id);
                 let known = self.objects.known(*id);
                 let build_id = known.map(|known| hex(build_id(&known)));
-                Line::without(path.as_deref(), &build_id.unwrap_or_default(), why)
+                NamesNote::without(path.as_deref(), &build_id.unwrap_or_default(), why)
             }
         });
         lines.collect()

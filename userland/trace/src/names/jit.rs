@@ -13,12 +13,12 @@
 
 mod files;
 
-use crate::names::named::Named;
-use files::{mapped, tmp, Followed, Reader};
+use crate::names::named::NamedFrame;
+use files::{mapped, tmp, Followed, JitReader};
 use libnsprobe::common::record::Hit;
 use nix::time::{clock_gettime, ClockId};
 use nsprobe_containers::Process;
-use nsprobe_symbolize::{JitName, Source, SourceFrame};
+use nsprobe_symbolize::{FrameSource, JitName, SourceFrame};
 use nsprobe_worker::{GeneratedFile, GeneratedName, Options, Worker};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl Moment {
 pub(crate) struct Jit {
     /// Options of its children; their deaths count together.
     worker: Worker,
-    processes: HashMap<u32, Known>,
+    processes: HashMap<u32, JitProcess>,
     /// Until when no other process had a number than what is known of it, if anything, by
     /// CLOCK_MONOTONIC in nanoseconds.
     gone: HashMap<u32, u64>,
@@ -68,15 +68,15 @@ pub(crate) struct Jit {
 
 /// State of a process.
 #[derive(Debug)]
-struct Known {
+struct JitProcess {
     process: Process,
     own_pid: u32,
     times: Times,
     map: Followed,
     dump: Followed,
-    reader: Reader,
+    reader: JitReader,
     /// By address, and how far behind it the place is; they hold until more is read.
-    names: HashMap<(u64, u64), Kept>,
+    names: HashMap<(u64, u64), KeptName>,
     /// When its files were last looked at, and up to which time all was read that it had
     /// written by then.
     looked: Option<(Instant, u64)>,
@@ -85,7 +85,7 @@ struct Known {
 
 /// A name, and when it holds.
 #[derive(Debug)]
-struct Kept {
+struct KeptName {
     then: GeneratedName,
     found: CodeName,
 }
@@ -93,7 +93,7 @@ struct Kept {
 /// The name of generated code.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeName {
-    pub(crate) named: Rc<Named>,
+    pub(crate) named: Rc<NamedFrame>,
     /// From when on, CLOCK_MONOTONIC in nanoseconds, if that is known.
     pub(crate) since_ns: Option<u64>,
 }
@@ -175,7 +175,7 @@ impl Jit {
                 return known.read(now);
             }
         }
-        let until = match Known::open(moment.pid, &self.worker) {
+        let until = match JitProcess::open(moment.pid, &self.worker) {
             Some(mut new) if new.times.monotonic_ns <= moment.time_ns => {
                 new.read(now);
                 if self.processes.len() >= PROCESSES_MAX {
@@ -196,16 +196,16 @@ impl Jit {
     }
 }
 
-impl Known {
-    fn open(pid: u32, worker: &Worker) -> Option<Known> {
+impl JitProcess {
+    fn open(pid: u32, worker: &Worker) -> Option<JitProcess> {
         let process = Process::open(pid).ok()?;
-        Some(Known {
+        Some(JitProcess {
             own_pid: *process.namespace_pids().ok()?.last()?,
             times: Times::of(&process)?,
             process,
             map: Followed::new(GeneratedFile::Map),
             dump: Followed::new(GeneratedFile::Dump),
-            reader: Reader::new(worker),
+            reader: JitReader::new(worker),
             names: HashMap::new(),
             looked: None,
             dump_tried: None,
@@ -290,8 +290,8 @@ impl Known {
         let found = match &then.found {
             Some((kind, name)) => {
                 let (source, path) = match kind {
-                    GeneratedFile::Dump => (Source::JitDump, &self.dump.path),
-                    GeneratedFile::Map => (Source::PerfMap, &self.map.path),
+                    GeneratedFile::Dump => (FrameSource::JitDump, &self.dump.path),
+                    GeneratedFile::Map => (FrameSource::PerfMap, &self.map.path),
                 };
                 let named = Rc::new(named(name.clone(), source, path, behind));
                 // Another process may have had the number before.
@@ -305,7 +305,7 @@ impl Known {
         }
         let kept = found.clone();
         self.names
-            .insert((address, behind), Kept { then, found: kept });
+            .insert((address, behind), KeptName { then, found: kept });
         found
     }
 
@@ -370,8 +370,8 @@ fn monotonic_ns() -> u64 {
     u64::try_from(clock(ClockId::CLOCK_MONOTONIC).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn named(found: JitName, source: Source, path: &Path, behind: u64) -> Named {
-    Named {
+fn named(found: JitName, source: FrameSource, path: &Path, behind: u64) -> NamedFrame {
+    NamedFrame {
         functions: vec![SourceFrame {
             function: found.name,
             function_offset: Some(found.offset.saturating_add(behind)),
@@ -381,14 +381,14 @@ fn named(found: JitName, source: Source, path: &Path, behind: u64) -> Named {
         }],
         source: Some(source),
         path: Some(path.to_owned()),
-        ..Named::default()
+        ..NamedFrame::default()
     }
 }
 
 fn unnamed(why: &str) -> CodeName {
-    let named = Named {
+    let named = NamedFrame {
         unresolved: Some(format!("not in a file: generated code; {why}")),
-        ..Named::default()
+        ..NamedFrame::default()
     };
     CodeName {
         named: Rc::new(named),

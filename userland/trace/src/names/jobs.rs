@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests to the threads that look up names, and their answers.
 
-use super::line::Line;
+use super::line::NamesNote;
 use crate::names::file_state::FileRows;
 use crate::names::load_queue::LoadQueue;
-use crate::names::named::{Named, Placed};
+use crate::names::named::{NamedFrame, Placed};
 use crate::names::origin::PinnedObject;
-use crate::names::search::{Owner, Search};
+use crate::names::search::{DebugSearch, Owner};
 use libnsprobe::common::abi::ObjectIdentity;
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct NameContext {
     /// Looks for debug files.
-    pub(crate) search: Arc<Search>,
+    pub(crate) search: Arc<DebugSearch>,
     /// Queue of requests for the unwind rows of files.
     pub(crate) rows: Option<LoadQueue>,
 }
@@ -51,7 +51,7 @@ pub(super) enum Job {
         claimed: Option<File>,
     },
     /// Requests the sources of names.
-    SumUp(Sender<Vec<(u32, Line)>>),
+    SumUp(Sender<Vec<(u32, NamesNote)>>),
 }
 
 impl Job {
@@ -78,7 +78,7 @@ pub(super) enum Answer {
     /// Answers [`Job::Name`].
     Named {
         id: u32,
-        named: Vec<((u64, u8), Named)>,
+        named: Vec<((u64, u8), NamedFrame)>,
     },
     /// To [`Job::Table`].
     Table { id: u32, rows: FileRows },
@@ -111,7 +111,7 @@ pub(super) struct Busy {
 
 /// State that a thread shares with its callers.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) busy: Mutex<Option<Busy>>,
     /// Objects whose ids were reused.
     pub(super) forgotten: Mutex<HashSet<u32>>,
@@ -119,7 +119,7 @@ pub(super) struct Shared {
     pub(super) left: AtomicUsize,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Source of a file's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct NamesNote {
     /// A short text, with one reason why the names are not better.
     pub short: String,
     /// The full text.
@@ -14,10 +14,10 @@ pub struct Line {
     pub is_failure: bool,
 }
 
-impl Line {
+impl NamesNote {
     /// A line to which nothing is added.
-    pub fn plain(text: String) -> Line {
-        Line {
+    pub fn plain(text: String) -> NamesNote {
+        NamesNote {
             short: text.clone(),
             whole: text,
             is_failure: false,
@@ -25,20 +25,20 @@ impl Line {
     }
 
     /// One that says what failed.
-    pub fn failed(text: String) -> Line {
-        Line {
+    pub fn failed(text: String) -> NamesNote {
+        NamesNote {
             is_failure: true,
-            ..Line::plain(text)
+            ..NamesNote::plain(text)
         }
     }
 
     /// The line of a file without names.
-    pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
-        Line::failed(format!("{}: no names: {why}", name(path, build_id)))
+    pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> NamesNote {
+        NamesNote::failed(format!("{}: no names: {why}", name(path, build_id)))
     }
 
     /// Adds the reasons to the text.
-    pub(super) fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
+    pub(super) fn with(text: &str, reasons: &[String], rest: Option<&String>) -> NamesNote {
         let mut whole: Vec<&str> = Vec::new();
         for reason in reasons.iter().chain(rest) {
             // A second look at a file finds the same.
@@ -50,7 +50,7 @@ impl Line {
             true => text.to_owned(),
             false => format!("{text} ({reasons})"),
         };
-        Line {
+        NamesNote {
             short: in_brackets(reasons.first().cloned().unwrap_or_default()),
             whole: in_brackets(whole.join("; ")),
             is_failure: false,
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn people_are_told_one_reason_and_programs_all() {
         let reasons = ["it is stripped", "/d is refused", "it is stripped"].map(str::to_owned);
-        let line = Line::with(
+        let line = NamesNote::with(
             "/a: symbol table of it",
             &reasons,
             Some(&"looked for /b".to_owned()),
@@ -82,8 +82,11 @@ mod tests {
         assert_eq!(line.short, "/a: symbol table of it (it is stripped)");
         let whole = "/a: symbol table of it (it is stripped; /d is refused; looked for /b)";
         assert_eq!(line.whole, whole);
-        assert_eq!(Line::with("/a", &[], None), Line::plain("/a".to_owned()));
-        let lost = Line::without(None, "12ab", "it is gone");
+        assert_eq!(
+            NamesNote::with("/a", &[], None),
+            NamesNote::plain("/a".to_owned())
+        );
+        let lost = NamesNote::without(None, "12ab", "it is gone");
         assert_eq!(
             lost.short,
             "the file with build-id 12ab: no names: it is gone"

@@ -4,7 +4,7 @@
 use crate::names::origin::Origin;
 use libnsprobe::common::record::{Frame, Method, Unmapped};
 use nsprobe_symbolize::demangle::demangle;
-use nsprobe_symbolize::{KernelSymbol, NamesFrom, Source, SourceFrame};
+use nsprobe_symbolize::{FrameSource, KernelSymbol, NamesFrom, SourceFrame};
 use std::path::{Path, PathBuf};
 
 /// A place in an object: its id, the offset in its file, and how the frame was found.
@@ -12,12 +12,12 @@ pub(crate) type FramePlace = (u32, u64, u8);
 
 /// The name of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedFrame {
     /// The functions there, the innermost inlined one first; empty when there
     /// is no name.
     pub functions: Vec<SourceFrame>,
     /// Source of the names.
-    pub source: Option<Source>,
+    pub source: Option<FrameSource>,
     /// File that has them.
     pub from: NamesFrom,
     /// Where in its file the function begins that has no name, if that is known.
@@ -56,12 +56,12 @@ pub(crate) fn bare_address(frame: &Frame, reason: Unmapped) -> Option<(u64, bool
 }
 
 /// A place in a function of the kernel, if that is known.
-pub(crate) fn in_kernel(address: u64, symbol: Option<&KernelSymbol>) -> Named {
+pub(crate) fn in_kernel(address: u64, symbol: Option<&KernelSymbol>) -> NamedFrame {
     let Some(symbol) = symbol else {
         return without_object(Unmapped::Kernel as u8);
     };
     let file = symbol.module.as_deref().unwrap_or("kernel");
-    Named {
+    NamedFrame {
         functions: vec![SourceFrame {
             function: demangle(&symbol.name),
             function_offset: Some(address.wrapping_sub(symbol.address)),
@@ -70,12 +70,12 @@ pub(crate) fn in_kernel(address: u64, symbol: Option<&KernelSymbol>) -> Named {
             inlined: false,
         }],
         path: Some(PathBuf::from(format!("[{file}]"))),
-        ..Named::default()
+        ..NamedFrame::default()
     }
 }
 
 /// The result for a frame that is in no file.
-pub(crate) fn without_object(why: u8) -> Named {
+pub(crate) fn without_object(why: u8) -> NamedFrame {
     let reasons = [
         (Unmapped::Anonymous, "not in a file: generated code"),
         (Unmapped::TableFull, "the session has too many files"),
@@ -84,12 +84,12 @@ pub(crate) fn without_object(why: u8) -> Named {
         (Unmapped::Kernel, "the kernel hides its addresses"),
     ];
     let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
-    Named {
+    NamedFrame {
         unresolved: Some(match reason {
             Some((_, text)) => (*text).to_owned(),
             None => format!("unknown reason {why}"),
         }),
-        ..Named::default()
+        ..NamedFrame::default()
     }
 }
 

@@ -11,7 +11,7 @@ mod debug_files;
 use crate::names::debuginfod::Debuginfod;
 use crate::options::TraceOptions;
 use debug_files::DebugFileSearch;
-use nsprobe_containers::{Error, MountView, OpenedFile, Opener, Process, RootId, Stamp};
+use nsprobe_containers::{MountView, OpenedFile, Opener, Process, RootId, Stamp, TargetError};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::SandboxedBinary;
 use std::cell::OnceCell;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Looks for debug files.
 #[derive(Debug)]
-pub struct Search {
+pub struct DebugSearch {
     /// Processes that see the target's files.
     targets: Vec<Process>,
     debuginfod: Option<Debuginfod>,
@@ -87,7 +87,7 @@ enum Viewer<'a> {
 
 /// A root directory from which paths are looked up.
 #[derive(Debug)]
-struct View<'a> {
+struct DebugRoot<'a> {
     viewer: Viewer<'a>,
     root: RootId,
     found_in: FoundIn,
@@ -95,11 +95,14 @@ struct View<'a> {
     has_program: OnceCell<bool>,
 }
 
-impl Search {
+impl DebugSearch {
     /// In the files that these processes, the target's, see, and in those of this machine; when
     /// the user wants it, also on servers.
-    pub(crate) fn of(targets: Vec<Process>, options: &TraceOptions) -> anyhow::Result<Arc<Search>> {
-        Search::new(targets, options.debuginfod, options.quiet)
+    pub(crate) fn of(
+        targets: Vec<Process>,
+        options: &TraceOptions,
+    ) -> anyhow::Result<Arc<DebugSearch>> {
+        DebugSearch::new(targets, options.debuginfod, options.quiet)
     }
 
     /// For commands that plan no probes.
@@ -107,10 +110,10 @@ impl Search {
         targets: Vec<Process>,
         debuginfod: bool,
         quiet: bool,
-    ) -> anyhow::Result<Arc<Search>> {
+    ) -> anyhow::Result<Arc<DebugSearch>> {
         let debuginfod = debuginfod.then(|| Debuginfod::from_environment(quiet));
         let debuginfod = debuginfod.transpose()?;
-        Ok(Arc::new(Search {
+        Ok(Arc::new(DebugSearch {
             targets,
             debuginfod,
             mute: Mutex::default(),
@@ -159,7 +162,7 @@ impl Search {
     }
 
     /// The views of a program: those of its owners and of the target, and ours.
-    fn views<'a>(&'a self, owners: Owners<'a>) -> Vec<View<'a>> {
+    fn views<'a>(&'a self, owners: Owners<'a>) -> Vec<DebugRoot<'a>> {
         let ours = RootId::ours().ok();
         let (mount_view, processes) = match owners {
             Owners::Processes(processes) => (None, processes),
@@ -168,11 +171,11 @@ impl Search {
         let seen = mount_view.map(|mount_view| (mount_view.root().ok(), Viewer::Owner(mount_view)));
         let processes = processes.iter().chain(&self.targets);
         let processes = processes.map(|one| (one.root().ok(), Viewer::Process(one)));
-        let mut views: Vec<View<'a>> = Vec::new();
+        let mut views: Vec<DebugRoot<'a>> = Vec::new();
         for (root, viewer) in seen.into_iter().chain(processes) {
             let Some(root) = root else { continue };
             if Some(root) != ours && views.iter().all(|view| view.root != root) {
-                views.push(View {
+                views.push(DebugRoot {
                     viewer,
                     root,
                     found_in: FoundIn::Container,
@@ -180,7 +183,7 @@ impl Search {
                 });
             }
         }
-        views.extend(ours.map(|root| View {
+        views.extend(ours.map(|root| DebugRoot {
             viewer: Viewer::We,
             root,
             found_in: FoundIn::Host,
@@ -192,7 +195,7 @@ impl Search {
     /// Opens those of `names` that are there; what is there and cannot be used is noted.
     fn open(
         &self,
-        view: &View<'_>,
+        view: &DebugRoot<'_>,
         names: Vec<PathBuf>,
         notes: &mut Vec<String>,
     ) -> Vec<OpenedFile> {
@@ -213,7 +216,7 @@ impl Search {
     }
 
     /// The stamp of the file at `path`; none when there is none, or it cannot be had.
-    fn stamp(&self, view: &View<'_>, path: &Path, notes: &mut Vec<String>) -> Option<Stamp> {
+    fn stamp(&self, view: &DebugRoot<'_>, path: &Path, notes: &mut Vec<String>) -> Option<Stamp> {
         if self.is_mute(view, notes) {
             return None;
         }
@@ -232,7 +235,7 @@ impl Search {
         self.mute.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_mute(&self, view: &View<'_>, notes: &mut Vec<String>) -> bool {
+    fn is_mute(&self, view: &DebugRoot<'_>, notes: &mut Vec<String>) -> bool {
         let is_mute = self.mute().contains(&view.root);
         if is_mute {
             let place = place(view.found_in);
@@ -244,12 +247,12 @@ impl Search {
     /// The value, or else a note of the reason why there is none.
     fn noted<T>(
         &self,
-        view: &View<'_>,
+        view: &DebugRoot<'_>,
         result: nsprobe_containers::Result<T>,
         notes: &mut Vec<String>,
     ) -> Option<T> {
         let noted = result.map_err(|error| {
-            if matches!(error, Error::TimedOut { .. }) {
+            if matches!(error, TargetError::TimedOut { .. }) {
                 self.mute().insert(view.root);
             }
             notes.push(error.to_string());
@@ -258,7 +261,7 @@ impl Search {
     }
 }
 
-impl View<'_> {
+impl DebugRoot<'_> {
     fn found(&self, opened: OpenedFile) -> OpenFile {
         OpenFile {
             file: opened.file,

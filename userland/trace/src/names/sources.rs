@@ -1,37 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Describes the sources of a file's names for the user.
 
-use super::files::{KnownFile, OpenedObject, State};
-use super::line::{name, Line};
+use super::files::{KnownFile, ObjectState, OpenedObject};
+use super::line::{name, NamesNote};
 use crate::names::origin::Origin;
 use crate::names::search::place;
-use nsprobe_symbolize::{NamesFrom, Source};
+use nsprobe_symbolize::{FrameSource, NamesFrom};
 
 /// Most files of debug information that are named.
 const FILES_SHOWN: usize = 3;
 
 /// Sources that say more than symbol tables, the best first.
-const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
+const BEST: [(FrameSource, &str); 2] = [
+    (FrameSource::Dwarf, "DWARF"),
+    (FrameSource::Go, "Go's own table"),
+];
 
 impl KnownFile {
     /// Describes the sources of the file's names, or the reason why there are none.
-    pub(super) fn describe(&self) -> Line {
+    pub(super) fn describe(&self) -> NamesNote {
         let path = self.path.as_deref();
         match &self.file {
-            State::Unusable(why) => Line::without(path, &self.build_id, why),
-            State::Closed(line) => line.clone(),
-            State::Open(opened) => self.quality(&name(path, &self.build_id), opened),
+            ObjectState::Unusable(why) => NamesNote::without(path, &self.build_id, why),
+            ObjectState::Closed(line) => line.clone(),
+            ObjectState::Open(opened) => self.quality(&name(path, &self.build_id), opened),
         }
     }
 
-    fn quality(&self, name: &str, opened: &OpenedObject) -> Line {
+    fn quality(&self, name: &str, opened: &OpenedObject) -> NamesNote {
         let best = BEST.iter().find(|(best, _)| {
             let mut sources = self.sources.iter();
             sources.any(|(source, _)| source == best)
         });
         let is_named = opened.found.object.has_symbols() || !self.sources.is_empty();
         let of_best =
-            |(source, _): &&(Source, NamesFrom)| best.is_none_or(|(best, _)| source == best);
+            |(source, _): &&(FrameSource, NamesFrom)| best.is_none_or(|(best, _)| source == best);
         let best = match best {
             Some((_, name)) => name,
             None if is_named => "symbol table",
@@ -60,7 +63,7 @@ impl KnownFile {
         let found = pending.into_iter().flat_map(|found| &found.notes);
         notes.extend(opened.notes.iter().chain(found).cloned());
         let looked_for = pending.and_then(|found| found.looked_for.as_ref());
-        Line::with(&text, &notes, opened.looked_for.as_ref().or(looked_for))
+        NamesNote::with(&text, &notes, opened.looked_for.as_ref().or(looked_for))
     }
 }
 

@@ -3,8 +3,8 @@
 //! it. A file belongs to one of them; there are more when the others are busy.
 
 use super::files::Files;
-use super::jobs::{Answer, Busy, Job, Shared};
-use super::line::Line;
+use super::jobs::{Answer, Busy, Job, SharedState};
+use super::line::NamesNote;
 use crate::signals;
 use anyhow::Context;
 use nsprobe_worker::{Options, Worker};
@@ -42,7 +42,7 @@ pub(crate) struct Threads {
 #[derive(Debug)]
 struct Thread {
     jobs: Sender<Job>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl Threads {
@@ -75,9 +75,9 @@ impl Threads {
     }
 
     /// Starts one more; what comes says whether it has a process.
-    fn add(&mut self) -> anyhow::Result<Receiver<nsprobe_worker::Result<()>>> {
+    fn add(&mut self) -> anyhow::Result<Receiver<Result<(), nsprobe_worker::WorkerError>>> {
         let (jobs, receiver) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let (tell, started) = mpsc::channel();
         let files_bytes = (self.memory_bytes - self.names_bytes()) / self.most as u64;
         let options = Options {
@@ -196,7 +196,7 @@ impl Threads {
     }
 
     /// Sources of names, by object, as far as the threads report them in time.
-    pub(super) fn sources(&mut self) -> BTreeMap<u32, Line> {
+    pub(super) fn sources(&mut self) -> BTreeMap<u32, NamesNote> {
         let until = match signals::is_hurried() {
             false => Instant::now() + SUM_UP,
             true => Instant::now() + SUM_UP_HURRIED,
@@ -227,7 +227,7 @@ fn refuse(jobs: &Receiver<Job>, answers: &Sender<Answer>, why: &str) {
 }
 
 /// Handles requests until no sender is left.
-fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut files: Files) {
+fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &SharedState, mut files: Files) {
     let tell = |answer| answers.send(answer).is_ok();
     loop {
         let goes_on = match jobs.recv_timeout(PAUSE) {
@@ -249,7 +249,7 @@ fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut fil
     }
 }
 
-fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
+fn one(files: &mut Files, shared: &SharedState, job: Job) -> Option<Answer> {
     let id = match job.id() {
         Some(id) if shared.forgotten().contains(&id) => return None,
         // It was another thread's meanwhile.

@@ -12,7 +12,7 @@ use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::view::FrameView;
 use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
-use crate::names::named::{bare_address, in_kernel, without_object, Named};
+use crate::names::named::{bare_address, in_kernel, without_object, NamedFrame};
 use crate::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
@@ -21,7 +21,7 @@ use generated_code::GeneratedNames;
 use libnsprobe::common::record::{
     CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd, Unmapped,
 };
-use nsprobe_capsule::{Contents, Reader, RestKey};
+use nsprobe_capsule::{CapsuleReader, Contents, RestKey};
 use nsprobe_symbolize::KernelSymbol;
 use nsprobe_text::{counted, escaped};
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ const DAMAGES_SHOWN: usize = 10;
 /// A capsule that was read, but for its records.
 pub struct Capsule {
     /// Its records.
-    pub reader: Reader<File>,
+    pub reader: CapsuleReader<File>,
     /// All else.
     pub contents: Contents,
 }
@@ -50,9 +50,9 @@ impl Capsule {
     /// Reads an open one.
     pub fn read(file: File, path: &Path) -> anyhow::Result<Capsule> {
         let read = || {
-            let mut reader = Reader::new(file)?;
+            let mut reader = CapsuleReader::new(file)?;
             let contents = Contents::read(&mut reader)?;
-            Ok::<_, nsprobe_capsule::Error>(Capsule { reader, contents })
+            Ok::<_, nsprobe_capsule::CapsuleError>(Capsule { reader, contents })
         };
         let capsule = read().with_context(|| format!("cannot read {}", path.display()))?;
         capsule.tell_damages(path);
@@ -232,7 +232,7 @@ impl FunctionNames for HashMap<u64, String> {
 /// Answers from a capsule.
 pub struct Offline<'a> {
     contents: &'a Contents,
-    names: HashMap<(u32, u64, bool), Rc<Named>>,
+    names: HashMap<(u32, u64, bool), Rc<NamedFrame>>,
     generated: GeneratedNames<'a>,
     /// By the address behind a frame's instruction.
     kernel: HashMap<u64, KernelSymbol>,
@@ -270,7 +270,7 @@ impl Offline<'_> {
 }
 
 impl NameFrames for Offline<'_> {
-    fn name(&mut self, frame: Frame) -> Rc<Named> {
+    fn name(&mut self, frame: Frame) -> Rc<NamedFrame> {
         if let Some((address, exact)) = bare_address(&frame, Unmapped::Kernel) {
             return Rc::new(in_kernel(address, self.kernel(address, exact)));
         }
@@ -287,7 +287,7 @@ impl NameFrames for Offline<'_> {
         Rc::clone(name)
     }
 
-    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
+    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<NamedFrame> {
         let generated = self.generated.name(&frame, moment);
         generated.unwrap_or_else(|| self.name(frame))
     }

@@ -3,7 +3,7 @@
 //! hits turn out to be in.
 
 use crate::attach::target::Target;
-use crate::tasks::{space_of, Found, Key, Namer};
+use crate::tasks::{space_of, ContainerKey, FoundContainer, Namer};
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TaskDetails;
 use libnsprobe::Copied;
@@ -68,7 +68,7 @@ impl Containers {
     pub(crate) fn note_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Task(task, details) => self.note_task(task.cgroup, details),
-            Record::Hit(hit, _) if hit.pidns_id != self.own.id => self.namer.want(Key {
+            Record::Hit(hit, _) if hit.pidns_id != self.own.id => self.namer.want(ContainerKey {
                 cgroup: 0,
                 pid_namespace: PidSpace {
                     id: hit.pidns_id,
@@ -86,12 +86,12 @@ impl Containers {
             Some((last, outer)) => (space_of(last), outer),
             None => (PidSpace::default(), inner),
         };
-        self.namer.want(Key {
+        self.namer.want(ContainerKey {
             cgroup,
             pid_namespace: last,
         });
         for level in outer {
-            self.namer.want(Key {
+            self.namer.want(ContainerKey {
                 cgroup: 0,
                 pid_namespace: space_of(level),
             });
@@ -109,8 +109,8 @@ impl Containers {
     }
 }
 
-fn model(found: Found) -> Container {
-    let Found {
+fn model(found: FoundContainer) -> Container {
+    let FoundContainer {
         key,
         known,
         time_ns,

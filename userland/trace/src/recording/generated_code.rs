@@ -3,7 +3,7 @@
 //! place already.
 
 use crate::names::jit::{CodeName, Moment};
-use crate::names::named::{bare_address, Named};
+use crate::names::named::{bare_address, NamedFrame};
 use crate::recording::capsule::convert;
 use libnsprobe::common::record::{Frames, Unmapped};
 use nsprobe_capsule::model::GeneratedName;
@@ -17,17 +17,17 @@ const NAMES_MAX: usize = 1 << 20;
 
 /// Generated code that was written, and that is still to write.
 #[derive(Debug)]
-pub(super) struct Code {
-    told: Generated<Rc<Named>>,
+pub(super) struct GeneratedCode {
+    told: Generated<Rc<NamedFrame>>,
     most: usize,
     /// The stacks with ids in which there is some.
     stacks: HashSet<u32>,
     queue: VecDeque<GeneratedName>,
 }
 
-impl Default for Code {
-    fn default() -> Code {
-        Code {
+impl Default for GeneratedCode {
+    fn default() -> GeneratedCode {
+        GeneratedCode {
             told: Generated::default(),
             most: NAMES_MAX,
             stacks: HashSet::new(),
@@ -36,7 +36,7 @@ impl Default for Code {
     }
 }
 
-impl Code {
+impl GeneratedCode {
     /// Whether a stack with an id had generated code.
     pub(super) fn is_in(&self, stack: u32) -> bool {
         self.stacks.contains(&stack)
@@ -113,9 +113,9 @@ mod tests {
             line: None,
             inlined: false,
         };
-        let named = Named {
+        let named = NamedFrame {
             functions: vec![function],
-            ..Named::default()
+            ..NamedFrame::default()
         };
         CodeName {
             named: Rc::new(named),
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    fn told(code: &mut Code, pid: u32, time_ns: u64) -> Vec<(u64, String)> {
+    fn told(code: &mut GeneratedCode, pid: u32, time_ns: u64) -> Vec<(u64, String)> {
         let moment = Moment { pid, time_ns };
         let words = words(&[0x1000, 0x1000]);
         code.note(3, Frames(&words), moment, |address, exact| {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn each_name_is_told_once() {
-        let mut code = Code::default();
+        let mut code = GeneratedCode::default();
         let one = |from_ns, name: &str| vec![(from_ns, name.to_owned())];
         assert_eq!(told(&mut code, 7, 15), one(10, "7 of 10"));
         assert_eq!(told(&mut code, 7, 19), []);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn stacks_with_generated_code_are_known() {
-        let mut code = Code::default();
+        let mut code = GeneratedCode::default();
         let moment = Moment { pid: 7, time_ns: 1 };
         told(&mut code, 7, 15);
         let in_file = Frame::Object {

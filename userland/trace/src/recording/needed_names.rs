@@ -4,9 +4,9 @@
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{kernel_addresses, Lookup, NameFrames};
 use crate::recording::capsule::convert;
-use crate::recording::generated_code::Code;
+use crate::recording::generated_code::GeneratedCode;
 use libnsprobe::common::record::{Frame, Frames, Hit, Method};
-use nsprobe_capsule::model::{FrameName, Names, SymbolName};
+use nsprobe_capsule::model::{FrameName, RecordedNames, SymbolName};
 use nsprobe_spec::decode::{self, FieldValue};
 use std::collections::{HashSet, VecDeque};
 
@@ -24,8 +24,8 @@ pub(super) struct NeededNames {
     /// Frames that were asked for.
     asked: Vec<Frame>,
     /// Generated code, which is each process's own.
-    pub(super) code: Code,
-    names: Names,
+    pub(super) code: GeneratedCode,
+    names: RecordedNames,
 }
 
 impl NeededNames {
@@ -89,7 +89,7 @@ impl NeededNames {
     }
 
     /// Asks for some names; those that are there now, and how many they are.
-    pub(super) fn take(&mut self, lookup: &mut impl NameFrames) -> (Names, usize) {
+    pub(super) fn take(&mut self, lookup: &mut impl NameFrames) -> (RecordedNames, usize) {
         if self.asked.is_empty() {
             let count = NAMES_AT_ONCE.min(self.queue.len());
             self.asked.extend(self.queue.drain(..count));
@@ -99,7 +99,7 @@ impl NeededNames {
             let named = named.filter_map(|frame| frame_name(lookup, frame));
             self.names.frames.extend(named);
         }
-        let names = Names {
+        let names = RecordedNames {
             generated: self.code.take(NAMES_AT_ONCE),
             ..std::mem::take(&mut self.names)
         };

@@ -21,8 +21,8 @@ use anyhow::Context;
 use libnsprobe::common::record::{Frame, Frames, Record, StackEnd};
 use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Copied, Session, TaskDump};
-use nsprobe_capsule::model::{Container, End, Header, Object};
-use nsprobe_capsule::{each_body, Kind, Rest, Stack, Written};
+use nsprobe_capsule::model::{Container, Object, RecordingEnd, RecordingHeader};
+use nsprobe_capsule::{each_body, ChunkKind, Rest, Stack, Written};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -121,12 +121,12 @@ impl Recorder {
     /// Writes the header, and the tasks that live at the beginning.
     pub fn begin(
         &mut self,
-        header: &Header,
+        header: &RecordingHeader,
         all: &[Container],
         dump: &TaskDump,
     ) -> anyhow::Result<()> {
-        self.json(Kind::Header, 1, header)?;
-        self.list(Kind::Containers, all)?;
+        self.json(ChunkKind::Header, 1, header)?;
+        self.list(ChunkKind::Containers, all)?;
         self.containers = Some(Containers::new()?);
         self.dump(dump)
     }
@@ -134,7 +134,7 @@ impl Recorder {
     /// Writes the tasks that live now.
     pub fn dump(&mut self, dump: &TaskDump) -> anyhow::Result<()> {
         each_body(dump.as_bytes(), BODY_BYTES, |body, _| {
-            self.chunk(Kind::Tasks, task_events_in(body), body)
+            self.chunk(ChunkKind::Tasks, task_events_in(body), body)
                 .map(drop)
         })?;
         if let Some(containers) = &mut self.containers {
@@ -149,7 +149,7 @@ impl Recorder {
         let named = labels.iter().map(|label| (label.id.0, label.clone()));
         self.labels.extend(named);
         let probes: Vec<_> = labels.iter().map(convert::probe).collect();
-        self.list(Kind::Probes, &probes)
+        self.list(ChunkKind::Probes, &probes)
     }
 
     /// Takes what is in the rings up to this time, and writes it.
@@ -189,7 +189,7 @@ impl Recorder {
         while self.look(&run.session)? {}
         self.await_places(&run.session)?;
         let found = self.containers.as_mut().map(Containers::finish);
-        self.list(Kind::Containers, &found.unwrap_or_default())
+        self.list(ChunkKind::Containers, &found.unwrap_or_default())
     }
 
     /// Looks at some of the records that were written, and finds what they lack; whether
@@ -208,7 +208,7 @@ impl Recorder {
         self.write_names(session)?;
         self.write_places(session)?;
         let found = self.containers.as_mut().map(Containers::found);
-        self.list(Kind::Containers, &found.unwrap_or_default())?;
+        self.list(ChunkKind::Containers, &found.unwrap_or_default())?;
         let waits = !self.copied.is_empty() || self.needed.has_asked();
         if waits {
             self.live.of(session).wait();
@@ -330,14 +330,14 @@ impl Recorder {
             Stack { id, words }.push_to(&mut body);
             count += 1;
             if body.len() >= BODY_BYTES {
-                self.chunk(Kind::Stacks, count, &body)?;
+                self.chunk(ChunkKind::Stacks, count, &body)?;
                 body.clear();
                 count = 0;
             }
         }
-        self.list(Kind::Objects, &objects)?;
+        self.list(ChunkKind::Objects, &objects)?;
         if !body.is_empty() {
-            self.chunk(Kind::Stacks, count, &body)?;
+            self.chunk(ChunkKind::Stacks, count, &body)?;
         }
         Ok(())
     }
@@ -371,7 +371,7 @@ impl Recorder {
     fn write_records(&mut self, copied: &Copied) -> anyhow::Result<()> {
         each_body(copied.as_bytes(), BODY_BYTES, |body, hits| {
             self.taken += u64::from(hits);
-            match self.chunk(Kind::Records, hits, body)? {
+            match self.chunk(ChunkKind::Records, hits, body)? {
                 Written::Whole => self.written += u64::from(hits),
                 Written::NoRoom => self.unwritten_tasks += u64::from(task_events_in(body)),
             }
@@ -385,11 +385,11 @@ impl Recorder {
         for rest in &rests {
             self.note_objects(session, Frames(&rest.words), &mut objects);
         }
-        self.list(Kind::Objects, &objects)?;
+        self.list(ChunkKind::Objects, &objects)?;
         for rests in rests.chunks(THINGS_AT_ONCE) {
             let mut body = Vec::new();
             rests.iter().for_each(|rest| rest.push_to(&mut body));
-            self.chunk(Kind::Rests, rests.len() as u32, &body)?;
+            self.chunk(ChunkKind::Rests, rests.len() as u32, &body)?;
         }
         Ok(())
     }
@@ -408,7 +408,7 @@ impl Recorder {
             }
             None => true,
         });
-        self.list(Kind::Objects, &objects)
+        self.list(ChunkKind::Objects, &objects)
     }
 
     /// Waits for files whose names were not requested, as far as they are found in time.
@@ -429,7 +429,7 @@ impl Recorder {
         let (names, count) = self.needed.take(&mut self.live.of(session));
         match count {
             0 => Ok(()),
-            count => self.json(Kind::Names, count, &names),
+            count => self.json(ChunkKind::Names, count, &names),
         }
     }
 
@@ -441,12 +441,12 @@ impl Recorder {
         let mut model = convert::summary_model(summary, unwritten);
         model.unwritten_tasks = self.unwritten_tasks;
         let count = model.probes.len();
-        if self.writer.json(Kind::Summary, count, &model)? == Written::NoRoom {
+        if self.writer.json(ChunkKind::Summary, count, &model)? == Written::NoRoom {
             model.names.clear();
-            self.json(Kind::Summary, count, &model)?;
+            self.json(ChunkKind::Summary, count, &model)?;
         }
-        let end = End { hits: self.written };
-        self.json(Kind::End, 1, &end)?;
+        let end = RecordingEnd { hits: self.written };
+        self.json(ChunkKind::End, 1, &end)?;
         Ok(Done {
             bytes: self.writer.finish()?,
             unwritten,
@@ -455,18 +455,23 @@ impl Recorder {
     }
 
     /// Some things, in chunks that are not too large.
-    fn list<T: Serialize>(&mut self, kind: Kind, all: &[T]) -> anyhow::Result<()> {
+    fn list<T: Serialize>(&mut self, kind: ChunkKind, all: &[T]) -> anyhow::Result<()> {
         let mut parts = all.chunks(THINGS_AT_ONCE);
         parts.try_for_each(|part| self.json(kind, part.len(), &part))
     }
 
-    fn json(&mut self, kind: Kind, count: usize, value: &impl Serialize) -> anyhow::Result<()> {
+    fn json(
+        &mut self,
+        kind: ChunkKind,
+        count: usize,
+        value: &impl Serialize,
+    ) -> anyhow::Result<()> {
         let body = serde_json::to_vec(value)?;
         self.chunk(kind, count as u32, &body).map(drop)
     }
 
-    fn chunk(&mut self, kind: Kind, count: u32, body: &[u8]) -> anyhow::Result<Written> {
-        let is_late = matches!(kind, Kind::Names | Kind::Rests);
+    fn chunk(&mut self, kind: ChunkKind, count: u32, body: &[u8]) -> anyhow::Result<Written> {
+        let is_late = matches!(kind, ChunkKind::Names | ChunkKind::Rests);
         if self.is_full && !is_late {
             return Ok(Written::NoRoom);
         }

@@ -2,10 +2,10 @@
 //! The names of the containers that hits come from, while a trace runs.
 
 use super::live::{is_container, known};
-use super::{Found, Key, Known, LivePlaces, Namer};
+use super::{ContainerKey, FoundContainer, LivePlaces, NamedContainer, Namer};
 use crate::attach::target::Target;
 use libnsprobe::Session;
-use nsprobe_containers::container::Scope;
+use nsprobe_containers::container::ContainerTasks;
 use nsprobe_containers::{Containers, PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub struct HitNames {
     /// Our own pid namespace, which is no container's.
     own: u64,
     /// By control group, zero where that does not matter, and pid namespace.
-    names: HashMap<(u64, u64), Known>,
+    names: HashMap<(u64, u64), NamedContainer>,
     /// What namespaces are called that containers share.
     shared: HashMap<u64, String>,
     groups: HashMap<u32, (Instant, Option<u64>)>,
@@ -48,7 +48,9 @@ impl HitNames {
     /// Of hits in a container alone: where it shares its pid namespace, those are its own.
     pub fn within(mut self, target: &Target) -> anyhow::Result<HitNames> {
         if let Target::Container(running) = target {
-            if is_container(&running.container) && matches!(running.scope()?, Scope::Cgroup(_)) {
+            if is_container(&running.container)
+                && matches!(running.scope()?, ContainerTasks::Cgroup(_))
+            {
                 let id = running.pid_namespace()?.id;
                 self.names.insert((0, id), known(&running.container));
             }
@@ -97,7 +99,7 @@ impl HitNames {
 
     fn look_up(&mut self, cgroup: u64, id: u64) -> Option<String> {
         if !self.names.contains_key(&(cgroup, id)) {
-            self.namer.want(Key {
+            self.namer.want(ContainerKey {
                 cgroup,
                 pid_namespace: PidSpace { id, inum: 0 },
             });
@@ -118,9 +120,9 @@ impl HitNames {
         spaces.min().unwrap_or(id)
     }
 
-    fn take(&mut self, found: Vec<Found>) {
+    fn take(&mut self, found: Vec<FoundContainer>) {
         let names = found.into_iter().map(|found| {
-            let Key {
+            let ContainerKey {
                 cgroup,
                 pid_namespace,
             } = found.key;
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn containers_of_one_namespace_are_told_by_the_groups_of_processes() {
         let group = |group| (Instant::now() + Duration::from_secs(60), Some(group));
-        let name = |name: &str| Known {
+        let name = |name: &str| NamedContainer {
             name: name.to_owned(),
             runtime: "podman".to_owned(),
             id: Some(format!("{name}'s id")),

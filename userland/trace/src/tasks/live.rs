@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The containers of this machine, found by their runtimes' files and control groups.
 
-use super::{Known, Places};
+use super::{NamedContainer, Places};
 use nsprobe_containers::container::Runtime;
 use nsprobe_containers::{Container, Containers};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ impl LivePlaces {
 
     /// Those that have a pid namespace of their own, by its id; a namespace within one is a part of
     /// it.
-    pub(crate) fn namespaces(&self) -> HashMap<u64, Known> {
+    pub(crate) fn namespaces(&self) -> HashMap<u64, NamedContainer> {
         let named = |one: &Container| {
             let init = one.init.filter(|init| init.owns_namespace)?;
             Some((init.pid_namespace.id, known(self.shown(one)?)))
@@ -33,7 +33,7 @@ impl LivePlaces {
     }
 
     /// The others, by their control groups and pid namespaces.
-    pub(crate) fn groups(&self) -> HashMap<(u64, u64), Known> {
+    pub(crate) fn groups(&self) -> HashMap<(u64, u64), NamedContainer> {
         let named = |one: &Container| {
             let init = one.init.filter(|init| !init.owns_namespace)?;
             let group = one.cgroup.as_ref()?.id?;
@@ -67,7 +67,7 @@ impl LivePlaces {
 }
 
 impl Places for LivePlaces {
-    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<NamedContainer>> {
         let found = self.all.of(cgroup, pid_namespace)?;
         self.shown(found).map(|one| Rc::new(known(one)))
     }
@@ -82,8 +82,8 @@ pub(super) fn is_container(one: &Container) -> bool {
     )
 }
 
-pub(super) fn known(one: &Container) -> Known {
-    Known {
+pub(super) fn known(one: &Container) -> NamedContainer {
+    NamedContainer {
         name: one.name.clone(),
         runtime: one.runtime.name().to_owned(),
         id: one.id.clone(),

@@ -2,7 +2,7 @@
 //! Finds the names of containers in a thread of its own: that takes a look at all processes
 //! and at files, and the rings must not wait for it.
 
-use super::{Known, LivePlaces, Places};
+use super::{LivePlaces, NamedContainer, Places};
 use anyhow::Context;
 use libnsprobe::Reader;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -26,7 +26,7 @@ const KEYS_MAX: usize = 1 << 16;
 
 /// Identifies a container by the data of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct ContainerKey {
     /// The control group; zero for one that is not known.
     pub(crate) cgroup: u64,
     /// The pid namespace; none for our own.
@@ -35,17 +35,17 @@ pub(crate) struct Key {
 
 /// A container that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) key: Key,
-    pub(crate) known: Known,
+pub(crate) struct FoundContainer {
+    pub(crate) key: ContainerKey,
+    pub(crate) known: NamedContainer,
     /// When, in the clock of the records.
     pub(crate) time_ns: u64,
 }
 
 pub(crate) struct Namer {
-    wanted: Option<Sender<Key>>,
-    found: Receiver<Found>,
-    asked: HashSet<Key>,
+    wanted: Option<Sender<ContainerKey>>,
+    found: Receiver<FoundContainer>,
+    asked: HashSet<ContainerKey>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,7 +57,7 @@ impl Namer {
         // It has our signals blocked from its first instruction on: they are for the thread that
         // waits for them, and here would end the program.
         let ours = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let thread = thread.spawn(move || Search::default().run(&asked, &answers));
+        let thread = thread.spawn(move || ContainerSearch::default().run(&asked, &answers));
         ours.thread_set_mask()?;
         Ok(Namer {
             wanted: Some(wanted),
@@ -68,7 +68,7 @@ impl Namer {
     }
 
     /// A task was seen there.
-    pub(crate) fn want(&mut self, key: Key) {
+    pub(crate) fn want(&mut self, key: ContainerKey) {
         let is_nowhere = key.cgroup == 0 && key.pid_namespace.id == 0;
         if is_nowhere || self.asked.len() >= KEYS_MAX || !self.asked.insert(key) {
             return;
@@ -80,12 +80,12 @@ impl Namer {
     }
 
     /// Names found meanwhile.
-    pub(crate) fn found(&mut self) -> Vec<Found> {
+    pub(crate) fn found(&mut self) -> Vec<FoundContainer> {
         self.found.try_iter().collect()
     }
 
     /// Has what is missing looked for once more; the rest of what is found.
-    pub(crate) fn finish(&mut self) -> Vec<Found> {
+    pub(crate) fn finish(&mut self) -> Vec<FoundContainer> {
         drop(self.wanted.take());
         if let Some(thread) = self.thread.take() {
             // A panic in it was reported; what it found before is valid.
@@ -97,14 +97,14 @@ impl Namer {
 
 /// State of the thread.
 #[derive(Default)]
-struct Search {
+struct ContainerSearch {
     places: LivePlaces,
     /// Pending look-ups: key, number of attempts, and time of the next one.
-    waiting: Vec<(Key, usize, Instant)>,
+    waiting: Vec<(ContainerKey, usize, Instant)>,
 }
 
-impl Search {
-    fn run(&mut self, asked: &Receiver<Key>, answers: &Sender<Found>) {
+impl ContainerSearch {
+    fn run(&mut self, asked: &Receiver<ContainerKey>, answers: &Sender<FoundContainer>) {
         let mut is_over = false;
         while !is_over {
             let due = self.waiting.iter().map(|(.., due)| *due).min();
@@ -123,7 +123,7 @@ impl Search {
     }
 
     /// Looks for what is due.
-    fn look(&mut self, answers: &Sender<Found>, all: bool) {
+    fn look(&mut self, answers: &Sender<FoundContainer>, all: bool) {
         let now = Instant::now();
         if self.waiting.is_empty() {
             return;
@@ -136,7 +136,7 @@ impl Search {
                 return true;
             }
             if let Some(known) = places.container(key.cgroup, key.pid_namespace.id) {
-                let found = Found {
+                let found = FoundContainer {
                     key: *key,
                     known: (*known).clone(),
                     time_ns: Reader::now(),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// A container that tasks are in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Known {
+pub struct NamedContainer {
     /// Its name, as its runtime has it; from a container's files, so not escaped.
     pub name: String,
     /// Its runtime, such as `podman`.
@@ -31,14 +31,14 @@ pub fn space_of(level: &TaskLevel) -> PidSpace {
 pub trait Places {
     /// The container of a control group (0 for one that is not known) and of the id of a pid
     /// namespace.
-    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>>;
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<NamedContainer>>;
 }
 
 /// Where a task is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// In a container that has a name.
-    Container(Rc<Known>),
+    Container(Rc<NamedContainer>),
     /// In a pid namespace of which nothing else is known.
     Namespace(PidSpace),
     /// In no container.
@@ -104,7 +104,7 @@ impl Place {
     }
 
     /// The container that it is, when there is a name for it.
-    pub fn known(&self) -> Option<&Known> {
+    pub fn known(&self) -> Option<&NamedContainer> {
         match self {
             Place::Container(known) => Some(known),
             Place::Namespace(_) | Place::Host | Place::Kernel => None,
@@ -134,13 +134,13 @@ mod tests {
     struct Two;
 
     impl Places for Two {
-        fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
+        fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<NamedContainer>> {
             let name = match (cgroup, pid_namespace) {
                 (7, _) => "by group",
                 (_, 200) => "by namespace",
                 _ => return None,
             };
-            Some(Rc::new(Known {
+            Some(Rc::new(NamedContainer {
                 name: name.to_owned(),
                 runtime: "test".to_owned(),
                 id: None,

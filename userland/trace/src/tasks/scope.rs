@@ -3,7 +3,7 @@
 
 use super::{Place, Places};
 use crate::options::TargetSpec;
-use nsprobe_containers::{PidSpace, Running, Runtime, Scope as TargetScope};
+use nsprobe_containers::{ContainerTasks as TargetScope, PidSpace, Running, Runtime};
 use nsprobe_tasks::Task;
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +17,7 @@ const CGROUPS_MAX: usize = 1 << 16;
 
 /// The selected tasks.
 #[derive(Debug, Default)]
-pub struct Scope {
+pub struct SelectedTasks {
     container: Option<Wanted>,
     /// The container with whose end its tasks end.
     running: Option<Running>,
@@ -34,11 +34,11 @@ struct Wanted {
     processes: HashSet<u32>,
 }
 
-impl Scope {
+impl SelectedTasks {
     /// Those that the user means. Fails for a container that is not there, or for several.
-    pub fn find(who: &TargetSpec) -> anyhow::Result<Scope> {
+    pub fn find(who: &TargetSpec) -> anyhow::Result<SelectedTasks> {
         let TargetSpec::Container(spec) = who else {
-            return Ok(Scope::default());
+            return Ok(SelectedTasks::default());
         };
         let found = Running::find(spec)?;
         let mut wanted = Wanted {
@@ -57,7 +57,7 @@ impl Scope {
         }
         // The processes of a control group may end in any order.
         let ends = found.container.runtime != Runtime::Cgroup;
-        Ok(Scope {
+        Ok(SelectedTasks {
             container: Some(wanted),
             running: ends.then_some(found),
         })

@@ -54,15 +54,15 @@ const RING_BYTES_MIN: u64 = 4 << 10;
 const CPU_ROWS: u32 = 4096;
 
 /// The kernel, as a source of what there is to know of tasks.
-pub struct Source {
+pub struct TaskSource {
     session: Session,
     reader: Reader,
 }
 
-impl Source {
+impl TaskSource {
     /// Opens a session of its own. With `over_time`, CPU times are kept from now on, and starts and
     /// ends of tasks are recorded.
-    pub fn open(over_time: bool) -> anyhow::Result<Source> {
+    pub fn open(over_time: bool) -> anyhow::Result<TaskSource> {
         let (ring_bytes, flags, cpu_rows) = match over_time {
             true => (
                 RING_BYTES,
@@ -78,7 +78,7 @@ impl Source {
             args_bytes: 0,
             cpu_rows,
         })?;
-        Ok(Source { session, reader })
+        Ok(TaskSource { session, reader })
     }
 
     /// Dumps all living tasks.

@@ -11,16 +11,16 @@ const DIGEST: Digest = Digest([0xab; 32]);
 const OTHER: Digest = Digest([0xcd; 32]);
 
 /// A folder that is removed with everything in it.
-struct Folder(PathBuf);
+struct TemporaryFolder(PathBuf);
 
-impl Folder {
-    fn new() -> Folder {
+impl TemporaryFolder {
+    fn new() -> TemporaryFolder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nsprobe-cache-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a new folder");
-        Folder(path)
+        TemporaryFolder(path)
     }
 
     fn cache(&self) -> Cache {
@@ -32,7 +32,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -47,7 +47,7 @@ fn refused(path: &Path) -> String {
 
 #[test]
 fn what_is_kept_is_found() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     assert_eq!(cache.find(DIGEST), None);
     cache.keep(DIGEST, &table()).expect("there is room");
@@ -63,7 +63,7 @@ fn what_is_kept_is_found() {
 
 #[test]
 fn links_are_refused_whatever_they_look_like() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     drop(folder.cache());
     let link = folder.0.join("link");
     symlink(folder.0.join("rows"), &link).expect("a new link");
@@ -76,7 +76,7 @@ fn links_are_refused_whatever_they_look_like() {
 
 #[test]
 fn folders_of_others_are_refused() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let path = folder.0.join("open");
     fs::create_dir(&path).expect("a new folder");
     for mode in [0o777, 0o1777, 0o770, 0o702] {
@@ -95,7 +95,7 @@ fn folders_of_others_are_refused() {
 
 #[test]
 fn broken_entries_are_ignored_and_written_anew() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     cache.keep(OTHER, &table()).expect("there is room");
     let right = fs::read(folder.entry(OTHER)).expect("readable");
@@ -111,7 +111,7 @@ fn broken_entries_are_ignored_and_written_anew() {
 
 #[test]
 fn entries_that_others_may_have_made_are_ignored() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     cache.keep(DIGEST, &table()).expect("there is room");
     let path = folder.entry(DIGEST);
@@ -140,7 +140,7 @@ fn entries_that_others_may_have_made_are_ignored() {
 
 #[test]
 fn a_size_that_lies_takes_no_memory() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     cache.keep(DIGEST, &table()).expect("there is room");
     let file = fs::OpenOptions::new()
@@ -156,7 +156,7 @@ fn name(number: u8) -> String {
 }
 
 /// Makes a file of `bytes` bytes, used `seconds` seconds ago.
-fn used(folder: &Folder, name: &str, bytes: u64, seconds: u64) {
+fn used(folder: &TemporaryFolder, name: &str, bytes: u64, seconds: u64) {
     let file = fs::File::create(folder.0.join("rows").join(name)).expect("writable");
     file.set_len(bytes).expect("sparse");
     file.set_modified(SystemTime::now() - Duration::from_secs(seconds))
@@ -165,7 +165,7 @@ fn used(folder: &Folder, name: &str, bytes: u64, seconds: u64) {
 
 #[test]
 fn what_was_not_used_for_longest_goes_first() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     for number in 1..=5 {
         used(&folder, &name(number), 60 << 20, 1000 - u64::from(number));
@@ -190,7 +190,7 @@ fn what_was_not_used_for_longest_goes_first() {
 
 #[test]
 fn finding_is_using() {
-    let folder = Folder::new();
+    let folder = TemporaryFolder::new();
     let cache = folder.cache();
     cache.keep(DIGEST, &table()).expect("there is room");
     let file = fs::File::open(folder.entry(DIGEST)).expect("it is there");

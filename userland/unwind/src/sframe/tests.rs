@@ -9,7 +9,7 @@ const SECTION: u64 = 0x10_000;
 
 /// What a function's entry says.
 #[derive(Clone, Debug)]
-struct Entry {
+struct TestFunction {
     start: i32,
     bytes: u32,
     rows_at: u32,
@@ -18,7 +18,7 @@ struct Entry {
     repeated: u8,
 }
 
-const PLAIN: Entry = Entry {
+const PLAIN: TestFunction = TestFunction {
     start: -0x8000,
     bytes: 0x40,
     rows_at: 0,
@@ -30,7 +30,7 @@ const PLAIN: Entry = Entry {
 /// Frame at rsp + 8; from 1 on at rsp + 16 with rbp below; from 4 on at rbp + 16.
 const ROWS: [u8; 11] = [0, 3, 8, 1, 5, 16, 0xf0, 4, 4, 16, 0xf0];
 
-fn section(entries: &[Entry], rows: &[u8], rows_count: u32, flags: u8) -> Vec<u8> {
+fn section(entries: &[TestFunction], rows: &[u8], rows_count: u32, flags: u8) -> Vec<u8> {
     let mut bytes = vec![0xe2, 0xde, 2, flags, 3, 0, 0xf8, 0];
     let functions_bytes = entries.len() as u32 * 20;
     let count = entries.len() as u32;
@@ -80,7 +80,7 @@ fn rows_hold_up_to_the_next_and_the_last_to_the_end() {
     let (got, unreadable) = read_bytes(section(&[PLAIN], &ROWS, 3, 0));
     assert_eq!((got.as_slice(), unreadable), (&wanted[..], 0));
     // Counted from the entry, which lies behind the header.
-    let entry = Entry {
+    let entry = TestFunction {
         start: -0x8000 - 28,
         ..PLAIN
     };
@@ -91,7 +91,7 @@ fn rows_hold_up_to_the_next_and_the_last_to_the_end() {
 #[test]
 fn offsets_and_starts_have_three_sizes() {
     let wide = [0, 1, 1 | 1 << 1 | 1 << 5, 0x34, 0x12];
-    let entry = Entry {
+    let entry = TestFunction {
         bytes: 0x200,
         rows: 1,
         info: 1,
@@ -101,7 +101,7 @@ fn offsets_and_starts_have_three_sizes() {
     let rule = frame(Base::Rsp, 0x1234, None);
     assert_eq!(got, [described(0x8100, 0x8200, rule)]);
     let widest = [0, 1, 0, 0, 1 | 1 << 1 | 2 << 5, 0x78, 0x56, 0x34, 0x12];
-    let entry = Entry {
+    let entry = TestFunction {
         bytes: 0x200,
         rows: 1,
         info: 2,
@@ -115,7 +115,7 @@ fn offsets_and_starts_have_three_sizes() {
 #[test]
 fn linkage_tables_are_one_rule_and_other_repetitions_are_written_out() {
     let rows = [0, 3, 8, 11, 3, 16];
-    let entry = Entry {
+    let entry = TestFunction {
         rows: 2,
         info: 0x10,
         repeated: 16,
@@ -128,7 +128,7 @@ fn linkage_tables_are_one_rule_and_other_repetitions_are_written_out() {
     };
     assert_eq!(got, [described(0x8000, 0x8040, linkage)]);
     assert_eq!(unreadable, 0);
-    let other = Entry {
+    let other = TestFunction {
         repeated: 32,
         bytes: 0x30,
         ..entry.clone()
@@ -144,7 +144,7 @@ fn linkage_tables_are_one_rule_and_other_repetitions_are_written_out() {
     assert_eq!(got, wanted);
     // The beginning is not where one is called to.
     for wrong in [[0, 3, 16], [1, 3, 8], [0, 2, 8]] {
-        let entry = Entry {
+        let entry = TestFunction {
             rows: 1,
             ..entry.clone()
         };
@@ -153,7 +153,7 @@ fn linkage_tables_are_one_rule_and_other_repetitions_are_written_out() {
     }
     // Too many, none, and where the editions of the specification differ.
     for (repeated, bytes, start) in [(8, u32::MAX, 0), (0, 64, 0), (16, 64, 8)] {
-        let entry = Entry {
+        let entry = TestFunction {
             repeated,
             bytes,
             start: PLAIN.start + start,
@@ -167,7 +167,7 @@ fn linkage_tables_are_one_rule_and_other_repetitions_are_written_out() {
 
 #[test]
 fn functions_with_a_wrong_row_are_left_out_alone() {
-    let behind = Entry {
+    let behind = TestFunction {
         start: PLAIN.start + 0x40,
         ..PLAIN
     };
@@ -189,7 +189,7 @@ fn functions_with_a_wrong_row_are_left_out_alone() {
         let (got, unreadable) = read_bytes(section(&[PLAIN], rows, 3, 0));
         assert_eq!((got.len(), unreadable), (0, 1), "{rows:?}");
         let both = [rows, &ROWS].concat();
-        let behind = Entry {
+        let behind = TestFunction {
             rows_at: rows.len() as u32,
             ..behind.clone()
         };
@@ -199,7 +199,7 @@ fn functions_with_a_wrong_row_are_left_out_alone() {
         assert!(own == 3 && unreadable <= 1, "{rows:?}: {got:?}");
     }
     for (info, rows_at) in [(3, 0), (0x20, 0), (0x80, 0), (0, 99)] {
-        let entry = Entry {
+        let entry = TestFunction {
             info,
             rows_at,
             ..PLAIN
@@ -216,7 +216,7 @@ fn functions_with_a_wrong_row_are_left_out_alone() {
 
 #[test]
 fn of_functions_that_overlap_the_first_counts() {
-    let inside = Entry {
+    let inside = TestFunction {
         start: PLAIN.start + 0x20,
         ..PLAIN
     };
@@ -228,8 +228,8 @@ fn of_functions_that_overlap_the_first_counts() {
 
 #[test]
 fn functions_have_no_more_rows_than_the_section() {
-    let entries: Vec<Entry> = (0..1000)
-        .map(|index| Entry {
+    let entries: Vec<TestFunction> = (0..1000)
+        .map(|index| TestFunction {
             start: PLAIN.start + index * 0x40,
             ..PLAIN
         })
@@ -283,13 +283,13 @@ fn wrong_headers_are_told() {
     assert_eq!(read_bytes(Vec::new()), (Vec::new(), 0));
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = TestFunction> {
     let number = prop_oneof![0..0x200u32, any::<u32>()];
     let small = prop_oneof![0..8u32, any::<u32>()];
     let start = prop_oneof![-0x9000..-0x7000i32, any::<i32>()];
     let info = prop_oneof![0..0x20u8, any::<u8>()];
     (start, number, small.clone(), small, info, any::<u8>()).prop_map(
-        |(start, bytes, rows_at, rows, info, repeated)| Entry {
+        |(start, bytes, rows_at, rows, info, repeated)| TestFunction {
             start,
             bytes,
             rows_at,

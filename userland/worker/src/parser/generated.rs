@@ -14,12 +14,12 @@ const PART_BYTES: u64 = 1 << 20;
 
 /// The generated code of one process.
 #[derive(Debug, Default)]
-pub(super) struct Code {
+pub(super) struct ProcessCode {
     map: PerfMap,
     dump: JitDump,
 }
 
-impl Code {
+impl ProcessCode {
     pub(super) fn read(
         &mut self,
         kind: GeneratedFile,

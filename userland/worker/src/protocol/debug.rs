@@ -2,7 +2,7 @@
 //! What is said of debug files. Paths that the parent opens are its own; those that a file
 //! names come back as bytes, and are as hostile as the file.
 
-use nsprobe_symbolize::{is_plain_name, Source, SourceFrame};
+use nsprobe_symbolize::{is_plain_name, FrameSource, SourceFrame};
 use serde::{Deserialize, Serialize};
 
 /// Longest path that a file names, in bytes.
@@ -27,7 +27,7 @@ pub enum Form {
 
 /// What a debug file is for its program.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Role {
+pub enum DebugRole {
     /// It has what was stripped.
     Separate,
     /// It has what debug files share.
@@ -42,7 +42,7 @@ pub enum Role {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Attached {
     /// What it is.
-    pub role: Role,
+    pub role: DebugRole,
     /// How errors call it: bytes of a path.
     pub label: Vec<u8>,
 }
@@ -60,11 +60,11 @@ pub enum Holder {
 
 /// The source frames of a place.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct SourceFrames {
     /// The frames, the innermost inlined function first; never empty.
     pub frames: Vec<SourceFrame>,
     /// Where they come from.
-    pub source: Source,
+    pub source: FrameSource,
     /// Which file has them.
     pub holder: Holder,
     /// Why DWARF was there but was not used.
@@ -73,7 +73,7 @@ pub struct Told {
 
 /// A file of what several debug files share, as another names it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Shared {
+pub struct SharedDebugFile {
     /// Its path.
     pub path: Vec<u8>,
     /// Its build-id.
@@ -82,7 +82,7 @@ pub struct Shared {
 
 /// A unit whose DWARF is in another file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Unit {
+pub struct ElsewhereUnit {
     /// Its id.
     pub id: u64,
     /// That file's name.
@@ -91,13 +91,13 @@ pub struct Unit {
     pub folder: Vec<u8>,
 }
 
-impl Shared {
+impl SharedDebugFile {
     pub(super) fn is_sound(&self) -> bool {
         is_path(&self.path) && (1..=super::BUILD_ID_BYTES_MAX).contains(&self.build_id.len())
     }
 }
 
-impl Unit {
+impl ElsewhereUnit {
     pub(super) fn is_sound(&self) -> bool {
         is_path(&self.name) && (self.folder.is_empty() || is_path(&self.folder))
     }

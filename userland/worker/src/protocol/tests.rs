@@ -2,7 +2,7 @@
 //! Whatever a child says, it is an answer or none.
 
 use super::*;
-use nsprobe_symbolize::{Address, Source, SourceFrame};
+use nsprobe_symbolize::{Address, FrameSource, SourceFrame};
 use proptest::prelude::*;
 
 fn frame(name: &str) -> SourceFrame {
@@ -16,9 +16,9 @@ fn frame(name: &str) -> SourceFrame {
 }
 
 fn answers(frames: usize, note: usize) -> Reply {
-    let told = Told {
+    let told = SourceFrames {
         frames: vec![frame("main"); frames],
-        source: Source::Dwarf,
+        source: FrameSource::Dwarf,
         holder: Holder::Attached(3),
         note: Some("n".repeat(note)),
     };
@@ -77,7 +77,7 @@ fn names_that_lead_elsewhere_or_nowhere_are_not_sound() {
     let shared = |path: &[u8], id: usize| {
         let (path, build_id) = (path.to_vec(), vec![1; id]);
         Reply::Opened(Facts {
-            supplementary: Some(Shared { path, build_id }),
+            supplementary: Some(SharedDebugFile { path, build_id }),
             ..plain_facts()
         })
     };
@@ -85,7 +85,7 @@ fn names_that_lead_elsewhere_or_nowhere_are_not_sound() {
     assert!(!shared(b"", 20).is_sound());
     assert!(!shared(b"x", BUILD_ID_BYTES_MAX + 1).is_sound());
     let units = |count: usize, name: &[u8]| {
-        let unit = Unit {
+        let unit = ElsewhereUnit {
             id: 1,
             name: name.to_vec(),
             folder: Vec::new(),

@@ -10,8 +10,8 @@
 mod attempts;
 
 use nsprobe_probes::{Listing, Refused};
-use nsprobe_symbolize::{Source, SourceFrame};
-use nsprobe_worker::{Holder, Parse, Parser, Reply, Reported, Request, Told};
+use nsprobe_symbolize::{FrameSource, SourceFrame};
+use nsprobe_worker::{Holder, Parse, Parser, Reply, Reported, Request, SourceFrames};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
@@ -90,7 +90,7 @@ impl Parse for Misled {
 }
 
 fn lie(mut reported: Reported) -> Reported {
-    reported.found = Ok(Told {
+    reported.found = Ok(SourceFrames {
         frames: vec![SourceFrame {
             function: "lie".to_owned(),
             function_offset: None,
@@ -98,7 +98,7 @@ fn lie(mut reported: Reported) -> Reported {
             line: None,
             inlined: false,
         }],
-        source: Source::Dwarf,
+        source: FrameSource::Dwarf,
         holder: Holder::Attached(0),
         note: None,
     });

@@ -8,7 +8,7 @@ pub(crate) mod endless;
 pub(crate) mod package;
 pub(crate) mod trial;
 
-use nsprobe_worker::{Limits, Options};
+use nsprobe_worker::{ChildLimits, Options};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) const CHILD: &str = env!("CARGO_BIN_EXE_nsprobe-worker-test");
 pub(crate) fn options() -> Options {
     Options {
         program: CHILD.into(),
-        limits: Limits {
+        limits: ChildLimits {
             load: Duration::from_secs(20),
             query: Duration::from_secs(5),
             probes: Duration::from_secs(20),

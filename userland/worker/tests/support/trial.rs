@@ -3,8 +3,8 @@
 
 use super::elf::{program, symbols, Section, TEXT};
 use super::{file, options, Folder};
-use nsprobe_symbolize::{FileOffset, Lookup, Source};
-use nsprobe_worker::{Answer, Error, Query, SandboxedBinary, Worker};
+use nsprobe_symbolize::{FileOffset, FrameSource, Lookup};
+use nsprobe_worker::{Answer, Query, SandboxedBinary, Worker, WorkerError};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Trial {
 }
 
 /// The answers to a few questions about a file, or why there are none.
-pub(crate) type Outcome = Result<Vec<Answer>, Error>;
+pub(crate) type Outcome = Result<Vec<Answer>, WorkerError>;
 
 fn query(offset: u64) -> Query {
     Query {
@@ -97,14 +97,14 @@ pub(crate) fn note(outcome: &Outcome) -> &str {
     let found = outcome.as_ref().unwrap()[1].found.as_ref().unwrap();
     assert_eq!(
         (found.source, &*found.frames[0].function),
-        (Source::Symbols, "code")
+        (FrameSource::Symbols, "code")
     );
     found.note.as_deref().unwrap_or_default()
 }
 
 /// Either died of what it was given, or was too slow.
 pub(crate) fn assert_fatal(outcome: &Outcome) {
-    assert!(matches!(outcome, Err(Error::Fatal(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(WorkerError::Fatal(_))), "{outcome:?}");
 }
 
 /// A program with one named function and other sections.

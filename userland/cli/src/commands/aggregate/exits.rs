@@ -4,7 +4,7 @@
 //! as of one: the module takes whole words.
 
 use libnsprobe::Rows;
-use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, WordShape};
 use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::names::probed_file::FileId;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ impl ExitRows {
                 places.push(at);
             }
             at += key.shape.key_words();
-            if let Shape::Text { most } = key.shape {
+            if let WordShape::Text { most } = key.shape {
                 let bits = u32::from(most % 8) * 8;
                 if bits != 0 {
                     ends.push((at - 1, (1 << bits) - 1));
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use libnsprobe::{ProbeId, TableRow};
     use nsprobe_symbolize::FileOffset;
-    use nsprobe_trace::hits::label::Role;
+    use nsprobe_trace::hits::label::ProbeRole;
     use std::rc::Rc;
 
     fn row(key: &[u64], count: u64, least: i64) -> TableRow {
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn strings_are_no_longer_than_they_were_asked_for() {
         let keys = [
-            FieldFormat::new("pid", Shape::Word),
-            FieldFormat::new("name", Shape::Text { most: 12 }),
-            FieldFormat::new("whole", Shape::Text { most: 8 }),
+            FieldFormat::new("pid", WordShape::Word),
+            FieldFormat::new("name", WordShape::Text { most: 12 }),
+            FieldFormat::new("whole", WordShape::Text { most: 8 }),
         ];
         let exits = ExitRows::new(&keys, false, &[]);
         let word = |text: &[u8; 8]| u64::from_le_bytes(*text);
@@ -158,7 +158,7 @@ mod tests {
             fields: Rc::from([]),
             symbols: None,
             planned,
-            role: Role::Whole,
+            role: ProbeRole::Whole,
         };
         // The second file has the function at another place; the first has two of one name.
         let labels = [

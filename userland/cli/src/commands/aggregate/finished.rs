@@ -108,7 +108,7 @@ mod tests {
     };
     use nsprobe_symbolize::KernelSymbol;
     use nsprobe_trace::hits::lookup::{NameFrames, Rest};
-    use nsprobe_trace::names::named::Named;
+    use nsprobe_trace::names::named::NamedFrame;
     use std::rc::Rc;
 
     /// Knows of each copied stack that it has one more frame.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     impl NameFrames for OneMore {
-        fn name(&mut self, _: Frame) -> Rc<Named> {
+        fn name(&mut self, _: Frame) -> Rc<NamedFrame> {
             Rc::default()
         }
     }

@@ -4,7 +4,7 @@
 use anyhow::{bail, Context};
 use libnsprobe::common::elf_note;
 use nsprobe_symbolize::{
-    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
+    Binary, DebugSet, FileOffset, FoundIn, FrameSource, Lookup, NamesFrom, OpenFile, OpenFiles,
     SourceFrame,
 };
 use nsprobe_text::escaped;
@@ -28,7 +28,7 @@ const OPEN_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct NamedPlace {
     pub(super) functions: Vec<SourceFrame>,
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<FrameSource>,
     pub(super) from: NamesFrom,
     /// Where the function begins that has no name.
     pub(super) function_start: Option<FileOffset>,
@@ -44,11 +44,11 @@ pub(super) struct Files {
     directories: Vec<PathBuf>,
     /// All files of the directories, once they had to be searched.
     index: Option<HashMap<String, Vec<PathBuf>>>,
-    open: HashMap<String, Option<Known>>,
+    open: HashMap<String, Option<FileWithDebug>>,
 }
 
 /// A program's file, and what a file beside it has of its debug information.
-struct Known {
+struct FileWithDebug {
     path: PathBuf,
     binary: Binary,
     debug: DebugSet,
@@ -59,7 +59,7 @@ struct Known {
     is_told: bool,
 }
 
-impl Known {
+impl FileWithDebug {
     /// Names without functions that were inlined and without lines need a reason: once.
     fn tell(&mut self, why: Option<&str>) {
         let Some(why) = why.filter(|_| !self.is_told) else {
@@ -124,7 +124,7 @@ impl Files {
         named
     }
 
-    fn file(&mut self, build_id: &str) -> Option<&mut Known> {
+    fn file(&mut self, build_id: &str) -> Option<&mut FileWithDebug> {
         if !self.open.contains_key(build_id) {
             if self.open.len() >= OPEN_MAX {
                 self.open.clear();
@@ -137,7 +137,7 @@ impl Files {
 
     /// The best of the files with this build-id: one with debug information, or with symbols;
     /// and the first one that has more of that program.
-    fn find(&mut self, build_id: &str) -> Option<Known> {
+    fn find(&mut self, build_id: &str) -> Option<FileWithDebug> {
         let paths = self.paths(build_id);
         let opened = paths.into_iter().filter_map(|path| {
             let binary = open(&path, build_id)?;
@@ -153,7 +153,7 @@ impl Files {
         let separate = opened.find(|(_, other)| {
             !binary.has_debug_info() && other.has_debug_info() && other.is_debug_file_of(&binary)
         });
-        Some(Known {
+        Some(FileWithDebug {
             path,
             binary,
             debug: debug_set(separate.as_ref().map(|(path, other)| (&**path, other))),
@@ -192,7 +192,7 @@ fn has_code(binary: &Binary) -> bool {
 }
 
 /// A debug file whose program was not found: where that has its code follows from the file.
-fn alone(path: PathBuf, debug: Binary) -> Known {
+fn alone(path: PathBuf, debug: Binary) -> FileWithDebug {
     let program = debug.elf_from_debug_file();
     let shown = path.display().to_string();
     eprintln!(
@@ -204,7 +204,7 @@ fn alone(path: PathBuf, debug: Binary) -> Known {
         }
     );
     let set = debug_set(program.is_ok().then_some((&*path, &debug)));
-    Known {
+    FileWithDebug {
         path,
         // Without a place for its code it names nothing.
         binary: program.unwrap_or(debug),

@@ -2,7 +2,7 @@
 //! The screen as characters.
 
 use super::interval::Interval;
-use super::rows::Row;
+use super::rows::TopRow;
 use super::screen::Screen;
 use crate::args::TopSort;
 use nsprobe_text::{counted, escaped};
@@ -53,7 +53,7 @@ impl Column {
         }
     }
 
-    fn cell(self, row: &Row, interval: &Interval) -> String {
+    fn cell(self, row: &TopRow, interval: &Interval) -> String {
         let optional = |number: Option<usize>| number.map_or(String::new(), |n| n.to_string());
         let seconds = interval.elapsed_ns as f64 / 1e9;
         let rate = |switches: u64| format!("{:.0}", switches as f64 / seconds.max(1e-9));
@@ -131,7 +131,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     }
 }
 
-fn shown(screen: &Screen) -> impl Iterator<Item = (usize, &Row)> {
+fn shown(screen: &Screen) -> impl Iterator<Item = (usize, &TopRow)> {
     screen.rows.iter().enumerate().skip(screen.first)
 }
 
@@ -178,7 +178,7 @@ fn footer(screen: &Screen) -> Line<'static> {
 }
 
 /// A row as a line.
-fn row_text(row: &Row, interval: &Interval, columns: &[Column]) -> String {
+fn row_text(row: &TopRow, interval: &Interval, columns: &[Column]) -> String {
     let fold = match row.unfolded {
         Some(true) => "- ",
         Some(false) => "+ ",

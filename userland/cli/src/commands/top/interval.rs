@@ -6,7 +6,7 @@
 
 use nsprobe_containers::PidSpace;
 use nsprobe_tasks::{Origin, Task, TaskId, Tasks};
-use nsprobe_trace::tasks::{space_of, CpuReading, Place, Places, Scope};
+use nsprobe_trace::tasks::{space_of, CpuReading, Place, Places, SelectedTasks};
 use std::collections::{BTreeMap, HashMap};
 
 /// A thread, and how long it ran.
@@ -93,7 +93,7 @@ impl Interval {
 /// Knows the containers, and which of them are requested.
 pub(super) struct Wanted<'a, P> {
     pub(super) places: &'a P,
-    pub(super) scope: &'a Scope,
+    pub(super) scope: &'a SelectedTasks,
 }
 
 /// State kept from one reading to the next.

@@ -3,7 +3,7 @@
 
 use super::draw::NAME_MIN;
 use super::interval::{GroupUse, Interval, ProcessUse};
-use super::rows::{rows, Choice, Row};
+use super::rows::{rows, Choice, TopRow};
 use crate::output::columns::{self, Head};
 use crate::output::json;
 use nsprobe_text::counted;
@@ -51,7 +51,7 @@ pub(super) fn table(
     writeln!(out)
 }
 
-fn cells(row: &Row, interval: &Interval) -> Vec<String> {
+fn cells(row: &TopRow, interval: &Interval) -> Vec<String> {
     let optional = |number: Option<u64>| number.map_or(String::new(), |n| n.to_string());
     vec![
         format!("{:.1}", interval.percent(row.cpu_ns)),

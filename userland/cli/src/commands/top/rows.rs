@@ -22,7 +22,7 @@ pub(super) enum RowId {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct TopRow {
     pub(super) id: RowId,
     /// Depth below a container.
     pub(super) depth: usize,
@@ -54,13 +54,13 @@ impl Choice {
 }
 
 /// The rows of an interval.
-pub(super) fn rows(interval: &Interval, choice: &Choice) -> Vec<Row> {
+pub(super) fn rows(interval: &Interval, choice: &Choice) -> Vec<TopRow> {
     let mut rows = Vec::new();
     for group in groups(interval, choice) {
         add_group(group, choice, &mut rows);
     }
     if interval.unaccounted_ns > 0 {
-        rows.push(Row {
+        rows.push(TopRow {
             name: "(no room to say whose)".to_owned(),
             cpu_ns: interval.unaccounted_ns,
             ..bare(RowId::Unaccounted, 0)
@@ -90,10 +90,10 @@ fn sort(groups: &mut [&GroupUse], choice: &Choice) {
     }
 }
 
-fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<Row>) {
+fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<TopRow>) {
     let id = RowId::Group(group.place.clone());
     let is_unfolded = choice.is_unfolded(&id);
-    rows.push(Row {
+    rows.push(TopRow {
         unfolded: Some(is_unfolded),
         name: group_name(group),
         cpu_ns: group.cpu_ns,
@@ -114,7 +114,7 @@ fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<Row>) {
     }
     let remainder_ns = group.remainder_ns();
     if remainder_ns > 0 {
-        rows.push(Row {
+        rows.push(TopRow {
             name: "(others, ended or between two looks)".to_owned(),
             cpu_ns: remainder_ns,
             ..bare(RowId::Remainder(group.place.clone()), 1)
@@ -122,11 +122,11 @@ fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<Row>) {
     }
 }
 
-fn add_process(place: &Place, process: &ProcessUse, choice: &Choice, rows: &mut Vec<Row>) {
+fn add_process(place: &Place, process: &ProcessUse, choice: &Choice, rows: &mut Vec<TopRow>) {
     let id = RowId::Process(place.clone(), process.pid);
     let is_unfolded = choice.is_unfolded(&id);
     let threads = &process.threads;
-    rows.push(Row {
+    rows.push(TopRow {
         unfolded: (threads.len() > 1).then_some(is_unfolded),
         name: process_name(process),
         cpu_ns: process.cpu_ns,
@@ -139,7 +139,7 @@ fn add_process(place: &Place, process: &ProcessUse, choice: &Choice, rows: &mut 
     for thread in threads {
         let numbers = numbers(thread.id.tid, thread.own_tid);
         let ended = if thread.has_ended { " (ended)" } else { "" };
-        rows.push(Row {
+        rows.push(TopRow {
             name: format!("{numbers} {}{ended}", escaped(&thread.comm)),
             cpu_ns: thread.cpu_ns,
             ..bare(RowId::Thread(thread.id), 2)
@@ -147,8 +147,8 @@ fn add_process(place: &Place, process: &ProcessUse, choice: &Choice, rows: &mut 
     }
 }
 
-fn bare(id: RowId, depth: usize) -> Row {
-    Row {
+fn bare(id: RowId, depth: usize) -> TopRow {
+    TopRow {
         id,
         depth,
         unfolded: None,

@@ -3,13 +3,13 @@
 
 use super::interval::{GroupUse, Interval, ProcessUse, ThreadUse};
 use nsprobe_tasks::TaskId;
-use nsprobe_trace::tasks::{Known, Place};
+use nsprobe_trace::tasks::{NamedContainer, Place};
 use std::rc::Rc;
 
 pub(super) const MS: u64 = 1_000_000;
 
 pub(super) fn container(name: &str) -> Place {
-    Place::Container(Rc::new(Known {
+    Place::Container(Rc::new(NamedContainer {
         name: name.to_owned(),
         runtime: "podman".to_owned(),
         id: None,

@@ -2,7 +2,7 @@
 //! State of the screen, and the effect of keys on it. Pure: the terminal is elsewhere.
 
 use super::interval::Interval;
-use super::rows::{rows, Choice, Row, RowId};
+use super::rows::{rows, Choice, RowId, TopRow};
 use crate::args::TopSort;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -27,7 +27,7 @@ pub(super) struct Screen {
     pub(super) shows_help: bool,
     /// The text that is being typed.
     pub(super) typed: Option<String>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<TopRow>,
     /// Index of the selected row.
     pub(super) at: usize,
     /// The first row on the screen.
@@ -132,7 +132,7 @@ impl Screen {
 
     /// Unfolds the chosen row, or folds it; or whatever it is not.
     fn fold(&mut self, unfold: Option<bool>) {
-        let Some(Row {
+        let Some(TopRow {
             id,
             unfolded: Some(is),
             ..
@@ -170,7 +170,7 @@ impl Screen {
     fn refresh(&mut self) {
         let chosen: Option<RowId> = self.rows.get(self.at).map(|row| row.id.clone());
         self.rows = rows(&self.interval, &self.choice);
-        let same = |row: &Row| Some(&row.id) == chosen.as_ref();
+        let same = |row: &TopRow| Some(&row.id) == chosen.as_ref();
         // A selection at the top stays at the top, as users watch the largest consumer.
         let at = match self.at {
             0 => 0,

@@ -40,12 +40,12 @@ pub(super) enum Look {
     /// No breakpoint, and the process is not traced.
     LeftOut,
     /// No breakpoint, although the process is traced.
-    Missing(Found),
+    Missing(AtBreakpoint),
 }
 
 /// What is in place of the breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum AtBreakpoint {
     /// The mapping is shared.
     Shared,
     /// The mapping is writable.
@@ -191,7 +191,9 @@ impl Looked<'_> {
             None => {
                 let probes = planned.probes.iter().enumerate();
                 let own = probes.filter(|(_, probe)| own(probe));
-                all.extend(own.map(|(probe, _)| seen(probe, Look::Missing(Found::Replaced))));
+                all.extend(
+                    own.map(|(probe, _)| seen(probe, Look::Missing(AtBreakpoint::Replaced))),
+                );
             }
         }
     }
@@ -267,12 +269,12 @@ impl Looked<'_> {
             return Look::LeftOut;
         }
         Look::Missing(match is_read {
-            _ if is_other => Found::OtherFile,
-            _ if mapping.shared => Found::Shared,
-            _ if mapping.writable => Found::Writable,
-            false => Found::Unreadable,
-            true if found[0] != original[0] => Found::Changed,
-            true => Found::Bare,
+            _ if is_other => AtBreakpoint::OtherFile,
+            _ if mapping.shared => AtBreakpoint::Shared,
+            _ if mapping.writable => AtBreakpoint::Writable,
+            false => AtBreakpoint::Unreadable,
+            true if found[0] != original[0] => AtBreakpoint::Changed,
+            true => AtBreakpoint::Bare,
         })
     }
 }

@@ -5,7 +5,7 @@ use libnsprobe::common::record::Frame;
 use nsprobe_symbolize::{NamesFrom, SourceFrame};
 use nsprobe_trace::hits::view::{is_doubtful, FrameView, KernelFrame};
 use nsprobe_trace::hits::words::{found_in, method_name, source_name};
-use nsprobe_trace::names::named::Named;
+use nsprobe_trace::names::named::NamedFrame;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -85,7 +85,7 @@ impl<'a> FrameLine<'a> {
     }
 
     pub(super) fn new(view: &'a FrameView, doubtful: bool) -> FrameLine<'a> {
-        let named: &Named = &view.named;
+        let named: &NamedFrame = &view.named;
         let (address, object, file_offset, method) = match view.frame {
             Frame::Object { id, offset, method } => {
                 (None, Some(id), Some(format!("{offset:#x}")), method)

@@ -4,11 +4,11 @@
 use super::*;
 use libnsprobe::common::record::{Frame, Hit, Lost, Method, StackEnd};
 use libnsprobe::Counters;
-use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
-use nsprobe_symbolize::{FileOffset, FoundIn, NamesFrom, Source, SourceFrame};
+use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
+use nsprobe_symbolize::{FileOffset, FoundIn, FrameSource, NamesFrom, SourceFrame};
 use nsprobe_trace::hits::view::{FrameView, HitView};
-use nsprobe_trace::names::named::Named;
-use nsprobe_trace::names::Line;
+use nsprobe_trace::names::named::NamedFrame;
+use nsprobe_trace::names::NamesNote;
 use nsprobe_trace::summary::{MissedCalls, ProbeSummary, Summary};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 fn frames() -> [FrameView; 2] {
-    let named = Named {
+    let named = NamedFrame {
         functions: vec![SourceFrame {
             function: "f".into(),
             function_offset: Some(1),
@@ -49,7 +49,7 @@ fn frames() -> [FrameView; 2] {
             line: Some(2),
             inlined: false,
         }],
-        source: Some(Source::Dwarf),
+        source: Some(FrameSource::Dwarf),
         from: NamesFrom::File(Arc::new("/x.debug".into()), FoundIn::Container),
         function_start: Some(0x1a00),
         unresolved: Some("no".into()),
@@ -75,7 +75,7 @@ fn frames() -> [FrameView; 2] {
 
 /// Strings of at most 4 bytes: one that is there, and one of which there may be more.
 fn strings() -> ([FieldFormat; 2], [FieldValue; 2]) {
-    let formats = ["name", "path"].map(|name| FieldFormat::new(name, Shape::Text { most: 4 }));
+    let formats = ["name", "path"].map(|name| FieldFormat::new(name, WordShape::Text { most: 4 }));
     let values = [(&b"abc"[..], false), (b"abcd", true)].map(|(bytes, cut)| FieldValue::Text {
         bytes: bytes.to_vec(),
         cut,
@@ -148,7 +148,7 @@ fn a_summary() -> Value {
         finished: 0,
         rows: None,
         failure: None,
-        names: vec![Line::plain("/x: DWARF".to_owned())],
+        names: vec![NamesNote::plain("/x: DWARF".to_owned())],
     };
     parsed(|out| self::summary(out, &summary))
 }

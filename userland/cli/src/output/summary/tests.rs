@@ -6,7 +6,7 @@ use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_symbolize::FileOffset;
 use nsprobe_trace::attach::run::options::Untraced;
-use nsprobe_trace::names::Line;
+use nsprobe_trace::names::NamesNote;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn people_get_a_sentence_and_in_any_case_what_was_lost() {
     summary.probes[0].counters.hits = 8;
     // All that is reported is there, and nothing of it is a loss.
     (summary.printed, summary.finished, summary.late) = (4, 1, 1);
-    summary.names = vec![Line::plain("/x: DWARF".to_owned())];
+    summary.names = vec![NamesNote::plain("/x: DWARF".to_owned())];
     let sentence = "nsprobe: interrupted; 1.500 s: 8 hits = 5 recorded + 3 filtered + 0 lost \
                     (ring full)\n";
     assert_eq!(told(&summary, Detail::Usual), sentence);
@@ -163,7 +163,7 @@ fn no_kind_of_loss_is_hidden() {
         evicted: 7,
         ..Counters::default()
     };
-    summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
+    summary.names = vec![NamesNote::failed("/gone: no names: it is gone".to_owned())];
     for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
         let text = told(&summary, detail);
         for part in [

@@ -5,7 +5,7 @@ use super::TablePrinter;
 use crate::output::fields::duration;
 use crate::output::pictures::About;
 use libnsprobe::TableRow;
-use nsprobe_profile::{Function, Functions};
+use nsprobe_profile::{FunctionShare, FunctionShares};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::lookup::NameFrames;
 use std::io::{self, Write};
@@ -49,7 +49,7 @@ impl TablePrinter {
         Some(duration(count.saturating_mul(period_ns)))
     }
 
-    fn group(&mut self, group: &Functions, callers: bool) -> io::Result<()> {
+    fn group(&mut self, group: &FunctionShares, callers: bool) -> io::Result<()> {
         let mut total = counted(group.total, self.style.unit);
         if let Some(time) = self.time(group.total) {
             total = format!("{total}, {time}");
@@ -90,7 +90,7 @@ impl TablePrinter {
 }
 
 /// A function and its file. Both are escaped already.
-fn place(function: &Function) -> String {
+fn place(function: &FunctionShare) -> String {
     match function.path.is_empty() {
         true => function.name.clone(),
         false => format!("{}  ({})", function.name, function.path),

@@ -4,7 +4,7 @@
 use super::style::Style;
 use super::TablePrinter;
 use crate::output::fields;
-use crate::output::pictures::{About, Numbers, Rows};
+use crate::output::pictures::{About, Numbers, RowsProfile};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 use nsprobe_trace::hits::lookup::NameFrames;
@@ -17,7 +17,7 @@ impl TablePrinter {
         rows: &[TableRow],
         about: &About,
     ) -> Profile {
-        let mut profile = Rows::new(about, self.style.numbers());
+        let mut profile = RowsProfile::new(about, self.style.numbers());
         for row in rows.iter().filter(|row| row.count > 0) {
             profile.add(self.labels_of(row), &names.views(&row.stack), row);
         }

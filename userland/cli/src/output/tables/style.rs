@@ -3,7 +3,7 @@
 
 use crate::args::{Aggregate, AggregatePlan};
 use libnsprobe::common::program::Context;
-use nsprobe_spec::syntax::{Field, Kind};
+use nsprobe_spec::syntax::{ExpressionKind, Field};
 
 /// Name of the key that is a container.
 pub(super) const CONTAINER: &str = "container";
@@ -64,5 +64,5 @@ impl Style {
 
 /// Whether a key is the container, as `--by container` means it.
 fn is_container(field: &Field) -> bool {
-    field.name == CONTAINER && field.value.kind == Kind::Context(Context::PidNamespaceId)
+    field.name == CONTAINER && field.value.kind == ExpressionKind::Context(Context::PidNamespaceId)
 }

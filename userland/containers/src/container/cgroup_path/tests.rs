@@ -13,7 +13,7 @@ const UID: &str = "2c48913c-b29f-11e7-9350-020968147796";
 fn told(path: &str) -> Vec<(Runtime, String, String, Option<String>)> {
     let path = path.replace("OTHER", OTHER).replace("UID", UID);
     let path = path.replace("ID", ID);
-    let tell = |place: Place| {
+    let tell = |place: PathContainer| {
         let group = path[..place.end].to_owned();
         (
             place.runtime,

@@ -3,10 +3,10 @@
 //! test runs on, where a process of its own has to live.
 
 use super::*;
-use crate::container::known::{Findings, Known};
+use crate::container::known::{Findings, KnownContainer};
 use crate::container::made::{space, Machine, MINE, OURS};
 use crate::container::scratch::Scratch;
-use crate::container::{Pod, Scope};
+use crate::container::{ContainerTasks, Pod};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -16,13 +16,13 @@ const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000
 const DATABASE: &str = "deadbeef00000000000000000000000000000000000000000000000000000002";
 const OTHER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-fn known(runtime: Runtime, id: &str, name: &str) -> Known {
-    let mut known = Known::new(runtime, id.to_owned(), None);
+fn known(runtime: Runtime, id: &str, name: &str) -> KnownContainer {
+    let mut known = KnownContainer::new(runtime, id.to_owned(), None);
     known.names.push(name.to_owned());
     known
 }
 
-fn of(machine: &Machine, known: Vec<Known>) -> Containers {
+fn of(machine: &Machine, known: Vec<KnownContainer>) -> Containers {
     let findings = Findings {
         known,
         ..Findings::default()
@@ -33,7 +33,7 @@ fn of(machine: &Machine, known: Vec<Known>) -> Containers {
 }
 
 /// Whom a text means: its id; why, when nobody.
-fn told(containers: &Containers, text: &str) -> std::result::Result<String, Error> {
+fn told(containers: &Containers, text: &str) -> std::result::Result<String, TargetError> {
     let found = containers.known_as(&Spec::parse(text))?;
     let id = found.map(|one| one.id.clone().unwrap_or_else(|| one.name.clone()));
     Ok(id.unwrap_or_default())
@@ -41,7 +41,7 @@ fn told(containers: &Containers, text: &str) -> std::result::Result<String, Erro
 
 fn ambiguous_of(containers: &Containers, text: &str) -> Vec<String> {
     match told(containers, text) {
-        Err(Error::AmbiguousContainer { matches, .. }) => matches,
+        Err(TargetError::AmbiguousContainer { matches, .. }) => matches,
         other => panic!("{text}: {other:?}"),
     }
 }
@@ -116,7 +116,7 @@ fn neither_what_has_stopped_nor_another_users_hides_what_runs() {
     assert_eq!(told(&containers, "web").unwrap(), OTHER);
     let rootless = format!("/user.slice/user-1000.slice/user@1000.service/libpod-{WEB}.scope");
     machine.add(&rootless, 10, &[10, 1]).users = MINE.to_vec();
-    let users = Known {
+    let users = KnownContainer {
         user: Some(1000),
         ..stopped
     };
@@ -129,7 +129,7 @@ fn neither_what_has_stopped_nor_another_users_hides_what_runs() {
 fn what_is_not_there_is_told_with_names_and_with_what_could_not_be_read() {
     let mut machine = Machine::default();
     machine.add(&format!("/machine.slice/libpod-{WEB}.scope"), 10, &[10, 1]);
-    let problem = || Error::StateMalformed {
+    let problem = || TargetError::StateMalformed {
         path: "/home/me/containers.json".into(),
         why: "it is empty".to_owned(),
     };
@@ -151,7 +151,7 @@ fn what_is_not_there_is_told_with_names_and_with_what_could_not_be_read() {
     );
     assert!(text.contains("/home/me/containers.json"), "{text}");
     let error = containers.find("old").unwrap_err();
-    assert!(matches!(error, Error::NotRunning { .. }), "{error}");
+    assert!(matches!(error, TargetError::NotRunning { .. }), "{error}");
     // It ended while it was looked up: there is no such process here.
     machine.tasks[0].0.pid = u32::MAX;
     machine.tasks[0].1.numbers = vec![u32::MAX, 1];
@@ -160,7 +160,7 @@ fn what_is_not_there_is_told_with_names_and_with_what_could_not_be_read() {
     assert!(error.to_string().contains("has exited"), "{error}");
     let error = containers.find("4294967295").unwrap_err();
     assert!(
-        matches!(error, Error::EmptyNamespace { inum: u32::MAX }),
+        matches!(error, TargetError::EmptyNamespace { inum: u32::MAX }),
         "{error}"
     );
 }
@@ -191,24 +191,27 @@ fn a_bare_namespace_is_found_by_its_inode() {
         let found = Containers::default().find(&text).unwrap();
         assert_eq!(found.pid_namespace().unwrap(), ours);
         assert_eq!(found.container.runtime, Runtime::Bare);
-        assert_eq!(found.scope().unwrap(), Scope::PidNamespace(ours));
+        assert_eq!(found.scope().unwrap(), ContainerTasks::PidNamespace(ours));
         assert!(found.processes().unwrap().contains(&std::process::id()));
         let error = found.find_library("libnone.so").unwrap_err();
-        assert!(matches!(error, Error::NoSuchLibrary { .. }), "{error}");
+        assert!(
+            matches!(error, TargetError::NoSuchLibrary { .. }),
+            "{error}"
+        );
     }
     assert!(Containers::default().find("docker:4294967295").is_err());
 }
 
 /// A program of other arguments and, by a link, of another name; it ends with the value.
-struct Named(Child);
+struct RenamedShell(Child);
 
-impl Named {
+impl RenamedShell {
     /// It starts a shell as the first of a pid namespace, with one argument more.
-    fn start(program: &Path, arguments: &str, last: &str) -> Named {
+    fn start(program: &Path, arguments: &str, last: &str) -> RenamedShell {
         let mut unshare = Command::new(program);
         unshare.arg0(arguments).args(["-pf", "--kill-child"]);
         unshare.args(["sh", "-ec", "sleep 60; :", last]);
-        Named(unshare.spawn().unwrap())
+        RenamedShell(unshare.spawn().unwrap())
     }
 
     fn child(&self) -> u32 {
@@ -224,7 +227,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for RenamedShell {
     fn drop(&mut self) {
         let _ = (self.0.kill(), self.0.wait());
     }
@@ -245,7 +248,7 @@ fn what_a_parent_is_called_and_its_arguments_name_no_container() {
     ] {
         let program = scratch.path().join(name);
         std::os::unix::fs::symlink("/usr/bin/unshare", &program).unwrap();
-        let named = Named::start(&program, arguments, last);
+        let named = RenamedShell::start(&program, arguments, last);
         let first = named.child();
         let all = Container::all().unwrap();
         let found = all.iter().find(|one| one.processes.contains(&first));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the containers that were found are called, and what they are within.
 
-use super::{is_below, Group, Join, Key};
+use super::{is_below, Group, InCommon, Join};
 use crate::container::processes::Processes;
-use crate::container::{bare_name, Cgroup, Container, Init, Runtime, State};
-use crate::Error;
+use crate::container::{bare_name, Cgroup, Container, ContainerState, Init, Runtime};
+use crate::TargetError;
 
 impl<P: Processes> Join<'_, P> {
     /// The containers: those that run, and those that only the state files know.
     pub(super) fn containers(&self) -> Vec<Container> {
         let made = |(key, group)| Some(((key, group), self.container(key, group)?));
-        let (running, mut all): (Vec<(&Key, &Group)>, Vec<Container>) =
+        let (running, mut all): (Vec<(&InCommon, &Group)>, Vec<Container>) =
             self.groups.iter().filter_map(made).unzip();
         self.tell_outer(&running, &mut all);
         for (container, (_, group)) in all.iter_mut().zip(&running) {
@@ -34,7 +34,7 @@ impl<P: Processes> Join<'_, P> {
         all
     }
 
-    fn container(&self, key: &Key, group: &Group) -> Option<Container> {
+    fn container(&self, key: &InCommon, group: &Group) -> Option<Container> {
         let pid = group.init?;
         let (task, details) = (self.task(pid)?, self.details(pid)?);
         let mut container = match group.known.and_then(|at| self.known.get(at)) {
@@ -62,9 +62,9 @@ impl<P: Processes> Join<'_, P> {
             .as_ref()
             .is_some_and(|path| self.processes.is_frozen(path));
         container.state = if is_frozen {
-            State::Paused
+            ContainerState::Paused
         } else {
-            State::Running
+            ContainerState::Running
         };
         container.cgroup = path.map(|path| Cgroup {
             id: self.processes.cgroup_id(&path),
@@ -77,7 +77,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// Says of each which other it is within.
-    fn tell_outer(&self, groups: &[(&Key, &Group)], all: &mut [Container]) {
+    fn tell_outer(&self, groups: &[(&InCommon, &Group)], all: &mut [Container]) {
         let outer: Vec<Option<usize>> =
             (0..all.len()).map(|at| self.outer_of(groups, at)).collect();
         let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
@@ -96,7 +96,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// The place of the innermost container around another.
-    fn outer_of(&self, groups: &[(&Key, &Group)], at: usize) -> Option<usize> {
+    fn outer_of(&self, groups: &[(&InCommon, &Group)], at: usize) -> Option<usize> {
         let (key, group) = groups.get(at)?;
         let own = key.path();
         let path = match own {
@@ -114,7 +114,12 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// The container that the parent of the first process is in.
-    fn parents_group(&self, groups: &[(&Key, &Group)], group: &Group, own: usize) -> Option<usize> {
+    fn parents_group(
+        &self,
+        groups: &[(&InCommon, &Group)],
+        group: &Group,
+        own: usize,
+    ) -> Option<usize> {
         let parent = self.details(group.init?)?.parent;
         let at = *self.by_pid.get(&parent)?;
         let found = groups
@@ -138,8 +143,9 @@ impl<P: Processes> Join<'_, P> {
             return;
         }
         let words = container.runtime.state_words();
-        let concerns = |error: &&Error| match error {
-            Error::StateUnreadable { path, .. } | Error::StateMalformed { path, .. } => {
+        let concerns = |error: &&TargetError| match error {
+            TargetError::StateUnreadable { path, .. }
+            | TargetError::StateMalformed { path, .. } => {
                 let path = path.to_string_lossy();
                 words.is_empty() || words.iter().any(|word| path.contains(word))
             }

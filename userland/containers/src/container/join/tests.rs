@@ -4,16 +4,16 @@
 use super::*;
 use crate::container::known::{Claim, Findings};
 use crate::container::made::{space, Machine, MINE, OURS};
-use crate::container::{Containers, State};
+use crate::container::{ContainerState, Containers};
 
 const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
 const DATABASE: &str = "deadbeef00000000000000000000000000000000000000000000000000000002";
-fn join_of(machine: &Machine, known: &[Known]) -> Vec<Container> {
+fn join_of(machine: &Machine, known: &[KnownContainer]) -> Vec<Container> {
     join(machine, known, &[], space(OURS)).unwrap()
 }
 
-fn known(runtime: Runtime, id: &str, name: &str, claim: Claim) -> Known {
-    let mut known = Known::new(runtime, id.to_owned(), None);
+fn known(runtime: Runtime, id: &str, name: &str, claim: Claim) -> KnownContainer {
+    let mut known = KnownContainer::new(runtime, id.to_owned(), None);
     known.names.push(name.to_owned());
     known.claim = claim;
     known
@@ -87,7 +87,7 @@ fn a_state_file_names_what_the_control_group_tells() {
 fn without_a_state_file_the_id_is_the_name_and_the_reason_is_told() {
     let mut machine = Machine::default();
     machine.add(&format!("/system.slice/docker-{WEB}.scope"), 10, &[10, 1]);
-    let unreadable = Error::StateUnreadable {
+    let unreadable = TargetError::StateUnreadable {
         path: "/var/lib/docker/containers".into(),
         source: std::io::Error::from_raw_os_error(13),
     };
@@ -147,7 +147,7 @@ fn a_container_within_is_told_from_the_one_around() {
         "{:?}",
         all[1].problems
     );
-    assert_eq!(all[3].state, State::Stopped);
+    assert_eq!(all[3].state, ContainerState::Stopped);
     // It has made its control group itself, and would be found by any name otherwise.
     for name in ["deadbeef0000", DATABASE] {
         assert!(!all[1].is_called(|other| other == name), "{name}");
@@ -281,7 +281,7 @@ fn a_recycled_pid_is_not_believed() {
     assert_eq!(told(&all)[0], ("pid:[20]", Runtime::Bare, &[20][..], None));
     let why = |name: &str| {
         let one = all.iter().find(|one| one.name == name).unwrap();
-        assert_eq!(one.state, State::Stopped);
+        assert_eq!(one.state, ContainerState::Stopped);
         one.problems.join(" ")
     };
     assert_eq!(why("web"), "10 is another process by now");
@@ -322,7 +322,7 @@ fn a_users_state_names_only_what_can_be_his() {
         format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{WEB}.scope");
     machine.add(&rootless, 10, &[10, 1]).users = MINE.to_vec();
     machine.add(&podman(DATABASE), 20, &[20, 1]);
-    let of_user = |id: &str, name: &str, claim: Claim| Known {
+    let of_user = |id: &str, name: &str, claim: Claim| KnownContainer {
         user: Some(1000),
         ..known(Runtime::Podman, id, name, claim)
     };
@@ -365,7 +365,7 @@ fn each_process_is_in_one_container() {
     let mut machine = Machine::default();
     machine.add(&podman(WEB), 10, &[10, 1]).effective_uid = 1000;
     machine.add("/", 20, &[20, 1]).effective_uid = 1000;
-    let of_user = |name: &str, number: u32| Known {
+    let of_user = |name: &str, number: u32| KnownContainer {
         user: Some(1000),
         ..known(Runtime::Crun, name, name, pid(number, Some(number.into())))
     };
@@ -398,7 +398,7 @@ fn a_user_declares_only_groups_that_were_given_to_him() {
     machine.add("/user.slice/user-1001.slice/session-4.scope", OURS, &[11]);
     let mut claim = pid(10, Some(10));
     claim.cgroup = Some("/user.slice".to_owned());
-    let greedy = Known {
+    let greedy = KnownContainer {
         user: Some(1000),
         ..known(Runtime::Crun, "box", "box", claim)
     };
@@ -411,7 +411,7 @@ fn frozen_ones_are_paused() {
     let mut machine = Machine::default();
     machine.add(&podman(WEB), 10, &[10, 1]);
     machine.frozen.push(podman(WEB));
-    assert_eq!(join_of(&machine, &[])[0].state, State::Paused);
+    assert_eq!(join_of(&machine, &[])[0].state, ContainerState::Paused);
 }
 
 #[test]
@@ -442,17 +442,20 @@ fn what_has_ended_is_kept_and_what_comes_is_found() {
     assert_eq!(containers.of(1, 11).unwrap().name, "db");
     assert_eq!(containers.of(1, 10).unwrap().name, "web");
     let web = containers.of(group, 99).unwrap();
-    assert_eq!((web.name.as_str(), web.state), ("web", State::Gone));
+    assert_eq!(
+        (web.name.as_str(), web.state),
+        ("web", ContainerState::Gone)
+    );
     // It is known as stopped, too, but not twice.
     containers
         .update(&machine, findings(), space(OURS))
         .unwrap();
-    let webs: Vec<State> = containers
+    let webs: Vec<ContainerState> = containers
         .iter()
         .filter(|one| one.name == "web")
         .map(|one| one.state)
         .collect();
-    assert_eq!(webs, [State::Gone, State::Stopped]);
+    assert_eq!(webs, [ContainerState::Gone, ContainerState::Stopped]);
 }
 
 #[test]
@@ -467,9 +470,9 @@ fn kubernetes_names_come_from_its_labels_or_its_logs() {
     let mut machine = Machine::default();
     machine.add(&path, 10, &[10, 1]);
     // From a log alone, as when containerd's state cannot be read.
-    let mut log = Known::new(Runtime::Engine, WEB.to_owned(), None);
+    let mut log = KnownContainer::new(Runtime::Engine, WEB.to_owned(), None);
     log.pod = Some(pod("web"));
-    let stale = Known {
+    let stale = KnownContainer {
         id: DATABASE.to_owned(),
         ..log.clone()
     };

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::container::made::{space, Machine, MINE, OURS};
-use crate::container::{Container, Containers, State};
+use crate::container::{Container, ContainerState, Containers};
 use std::path::Path;
 
 const WEB: &str = "9f4d1c0b6e5a3f2d7c8b9a0e1f2d3c4b5a6978877665544332211009f8e7d6c5";
@@ -193,7 +193,7 @@ fn what_does_not_run_is_known_by_name() {
     let containers = containers();
     let stopped: Vec<&str> = containers
         .iter()
-        .filter(|one| one.state == State::Stopped)
+        .filter(|one| one.state == ContainerState::Stopped)
         .map(|one| one.name.as_str())
         .collect();
     assert_eq!(stopped, ["old", "unpriv"]);

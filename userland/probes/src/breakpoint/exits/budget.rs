@@ -2,7 +2,7 @@
 //! How much is looked at for one function.
 
 use super::table::Table;
-use super::{undescribed, Code};
+use super::{undescribed, FileCode};
 use std::borrow::Cow;
 
 /// Most pieces that are looked through for a function.
@@ -46,7 +46,7 @@ impl Budget {
     /// The piece of code that holds an address.
     pub(super) fn piece<'c>(
         &mut self,
-        code: &'c dyn Code,
+        code: &'c dyn FileCode,
         address: u64,
     ) -> Option<(u64, Cow<'c, [u8]>)> {
         take(&mut self.questions, 1)?;
@@ -62,7 +62,7 @@ impl Budget {
     }
 
     /// Where a jump goes that goes by a table.
-    pub(super) fn targets(&mut self, code: &dyn Code, table: Table) -> Option<Vec<u64>> {
+    pub(super) fn targets(&mut self, code: &dyn FileCode, table: Table) -> Option<Vec<u64>> {
         let bytes = table.bytes();
         take(&mut self.table_bytes, bytes)?;
         let data = code.data(table.address, bytes)?;

@@ -4,9 +4,9 @@
 //! A `ret` behind `push %rax`, or behind a call of the next instructions and `mov %rax,(%rsp)`, goes
 //! where %rax says: thunks are made so (retpolines). A `jmp *%rcx` behind `pop %rcx` returns.
 
-use super::reach::Tables;
+use super::reach::JumpTables;
 use super::stack::{depths, set, Depth, Set};
-use super::unit::{Kind, Unit};
+use super::unit::{BranchKind, SweptFunction};
 use super::{Behind, Left, Unclear, When};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ impl Depths {
     }
 }
 
-impl Unit<'_> {
-    pub(super) fn depths(&self, tables: &Tables) -> Depths {
+impl SweptFunction<'_> {
+    pub(super) fn depths(&self, tables: &JumpTables) -> Depths {
         let at = |address| self.at_address(address);
         let is_own = |target| target != self.start && self.holds(target);
         Depths(depths(self.entry, at, is_own, tables))
@@ -80,7 +80,7 @@ impl Unit<'_> {
     }
 
     /// Finds out which `ret`s jump, and which jumps return.
-    pub(super) fn undisguise(&mut self, tables: &Tables) -> Result<(), Unclear> {
+    pub(super) fn undisguise(&mut self, tables: &JumpTables) -> Result<(), Unclear> {
         let targets = self.targets();
         let puts = self.returns.iter().copied();
         let puts = puts.filter_map(|ret| Some((ret, self.put(ret, &targets)?)));
@@ -128,7 +128,7 @@ impl Unit<'_> {
                 let comes = self.branches.iter().filter(|branch| branch.target == start);
                 let mut calls = Vec::new();
                 for branch in comes {
-                    if branch.kind != Kind::Call {
+                    if branch.kind != BranchKind::Call {
                         return None;
                     }
                     calls.push(branch.address);

@@ -3,7 +3,7 @@
 
 use super::piece::target;
 use super::table::has_own_segment;
-use super::unit::{Branch, Kind};
+use super::unit::{Branch, BranchKind};
 use super::{Condition, Target, Unclear};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -28,10 +28,10 @@ pub(super) fn way(instruction: &Instruction) -> Result<Way, Unclear> {
         FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => return Ok(Way::Return),
         FlowControl::Return => return Err(Unclear::Undecodable(address)),
         FlowControl::IndirectBranch => return computed(instruction),
-        FlowControl::UnconditionalBranch => Kind::Always,
+        FlowControl::UnconditionalBranch => BranchKind::Always,
         FlowControl::ConditionalBranch => conditional(instruction),
-        FlowControl::Call => Kind::Call,
-        FlowControl::XbeginXabortXend => Kind::Odd,
+        FlowControl::Call => BranchKind::Call,
+        FlowControl::XbeginXabortXend => BranchKind::Odd,
         _ => return Ok(Way::Inside),
     };
     match target(instruction) {
@@ -41,17 +41,17 @@ pub(super) fn way(instruction: &Instruction) -> Result<Way, Unclear> {
             kind,
         })),
         // `xabort`, `xend`; `syscall`.
-        None if matches!(kind, Kind::Odd | Kind::Call) => Ok(Way::Inside),
+        None if matches!(kind, BranchKind::Odd | BranchKind::Call) => Ok(Way::Inside),
         None => Err(Unclear::Branch(address)),
     }
 }
 
-fn conditional(instruction: &Instruction) -> Kind {
+fn conditional(instruction: &Instruction) -> BranchKind {
     // `None` is the first.
     let number = (instruction.condition_code() as u8).checked_sub(1);
     match number.filter(|_| instruction.is_jcc_short_or_near()) {
-        Some(number) => Kind::Flags(Condition(number)),
-        None => Kind::Odd,
+        Some(number) => BranchKind::Flags(Condition(number)),
+        None => BranchKind::Odd,
     }
 }
 

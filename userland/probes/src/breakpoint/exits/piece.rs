@@ -10,20 +10,20 @@ use std::ops::Range;
 const LOCK: u8 = 0xf0;
 
 /// A piece of code, all of which can be decoded.
-pub(super) struct Piece<'a> {
+pub(super) struct CodePiece<'a> {
     start: u64,
     bytes: Cow<'a, [u8]>,
     /// Of each byte, whether an instruction begins with it.
     begins: Vec<bool>,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> CodePiece<'a> {
     /// Decodes a piece, and hands each instruction to `look`.
     pub(super) fn sweep(
         start: u64,
         bytes: Cow<'a, [u8]>,
         mut look: impl FnMut(&Instruction) -> Result<(), Unclear>,
-    ) -> Result<Piece<'a>, Unclear> {
+    ) -> Result<CodePiece<'a>, Unclear> {
         if bytes.len() > FUNCTION_BYTES_MAX {
             return Err(Unclear::TooLong);
         }
@@ -40,7 +40,7 @@ impl<'a> Piece<'a> {
             look(&instruction)?;
             at += instruction.len();
         }
-        Ok(Piece {
+        Ok(CodePiece {
             start,
             bytes,
             begins,

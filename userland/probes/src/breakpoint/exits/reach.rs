@@ -2,16 +2,20 @@
 //! Which instructions come after others.
 
 use super::piece::{goes_on, is_padding, target};
-use super::unit::Unit;
+use super::unit::SweptFunction;
 use iced_x86::FlowControl;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the jumps of a function go that find their target in a table.
-pub(super) type Tables = BTreeMap<u64, Vec<u64>>;
+pub(super) type JumpTables = BTreeMap<u64, Vec<u64>>;
 
 /// What can be reached from some addresses by branches that say where they go, and by tables;
 /// a call returns.
-pub(super) fn reached(unit: &Unit<'_>, tables: &Tables, mut from: Vec<u64>) -> BTreeSet<u64> {
+pub(super) fn reached(
+    unit: &SweptFunction<'_>,
+    tables: &JumpTables,
+    mut from: Vec<u64>,
+) -> BTreeSet<u64> {
     let mut reached = BTreeSet::new();
     while let Some(address) = from.pop() {
         let Some(instruction) = unit.at_address(address) else {
@@ -32,7 +36,7 @@ pub(super) fn reached(unit: &Unit<'_>, tables: &Tables, mut from: Vec<u64>) -> B
 
 /// What is not reached although it is there: only computed jumps go there, or exceptions.
 /// Gives the first instructions of each such part.
-pub(super) fn orphans(unit: &Unit<'_>, reached: &BTreeSet<u64>) -> Vec<u64> {
+pub(super) fn orphans(unit: &SweptFunction<'_>, reached: &BTreeSet<u64>) -> Vec<u64> {
     let mut orphans = Vec::new();
     for piece in &unit.pieces {
         let mut follows = false;

@@ -3,17 +3,17 @@
 //! belong to it, and where its computed jumps go.
 
 use super::budget::Budget;
-use super::reach::{orphans, reached, Tables};
+use super::reach::{orphans, reached, JumpTables};
 use super::table::Before;
-use super::unit::{Branch, Kind, Place, Unit};
+use super::unit::{Branch, BranchKind, JumpSource, SweptFunction};
 use super::{Behind, Left, Target, Unclear, When};
 use crate::breakpoint::flow::has_notrack;
 use iced_x86::Instruction;
 use std::collections::BTreeSet;
 
-impl Unit<'_> {
+impl SweptFunction<'_> {
     pub(super) fn complete(&mut self, budget: &mut Budget) -> Result<(), Unclear> {
-        let mut tables = Tables::new();
+        let mut tables = JumpTables::new();
         let mut seen = 0;
         loop {
             self.adopt(&mut seen, budget)?;
@@ -38,7 +38,7 @@ impl Unit<'_> {
         }) = self.branches.get(*seen)
         {
             *seen += 1;
-            let stays = kind == Kind::Call || self.holds(target);
+            let stays = kind == BranchKind::Call || self.holds(target);
             if stays || !self.has_frame(address) || !self.has_frame(target) {
                 continue;
             }
@@ -50,7 +50,7 @@ impl Unit<'_> {
     }
 
     /// Finds tables that computed jumps go by; whether there are more branches now.
-    fn resolve(&mut self, tables: &mut Tables, budget: &mut Budget) -> bool {
+    fn resolve(&mut self, tables: &mut JumpTables, budget: &mut Budget) -> bool {
         if self.computed.is_empty() {
             return false;
         }
@@ -61,7 +61,7 @@ impl Unit<'_> {
                 continue;
             }
             match (place, self.by_table(jump, &targets, budget)) {
-                (Place::Target(target), Some(found)) => {
+                (JumpSource::Target(target), Some(found)) => {
                     self.goes_by_table(jump, target, found, tables);
                 }
                 _ => self.computed.push((jump, place)),
@@ -73,7 +73,7 @@ impl Unit<'_> {
     /// Of jumps to where a variable says, the linker may know where that is; no switch jumps so.
     fn follow_variables(&mut self) {
         for (address, place) in std::mem::take(&mut self.computed) {
-            let Place::Variable(slot) = place else {
+            let JumpSource::Variable(slot) = place else {
                 self.computed.push((address, place));
                 continue;
             };
@@ -81,7 +81,7 @@ impl Unit<'_> {
                 Some(target) => self.branches.push(Branch {
                     address,
                     target,
-                    kind: Kind::Always,
+                    kind: BranchKind::Always,
                 }),
                 None => self.left.push(Left {
                     address,
@@ -107,11 +107,17 @@ impl Unit<'_> {
         Some((jump, Before::of(piece, &jump, is_target)))
     }
 
-    fn goes_by_table(&mut self, jump: u64, place: Target, found: Vec<u64>, tables: &mut Tables) {
+    fn goes_by_table(
+        &mut self,
+        jump: u64,
+        place: Target,
+        found: Vec<u64>,
+        tables: &mut JumpTables,
+    ) {
         let branches = found.iter().map(|target| Branch {
             address: jump,
             target: *target,
-            kind: Kind::ByTable(place),
+            kind: BranchKind::ByTable(place),
         });
         self.branches.extend(branches);
         tables.insert(jump, found);
@@ -141,11 +147,11 @@ impl Unit<'_> {
     }
 
     /// Decides where computed jumps go of which nothing else is known.
-    fn decide(&mut self, tables: &Tables) -> Result<(), Unclear> {
+    fn decide(&mut self, tables: &JumpTables) -> Result<(), Unclear> {
         let targets = self.targets();
         let mut tracked = Vec::new();
         for (jump, place) in std::mem::take(&mut self.computed) {
-            let Place::Target(target) = place else {
+            let JumpSource::Target(target) = place else {
                 continue;
             };
             let before = self.before(jump, &targets);
@@ -182,7 +188,7 @@ impl Unit<'_> {
     fn decide_all(
         &mut self,
         jumps: Vec<(u64, Target, bool)>,
-        tables: &Tables,
+        tables: &JumpTables,
     ) -> Result<(), Unclear> {
         if jumps.is_empty() {
             return Ok(());
@@ -207,7 +213,7 @@ impl Unit<'_> {
     /// What may come behind a computed jump that stays in the function: code that nothing
     /// else goes to, and all behind it. Where a frame is known to be, the jump would not go
     /// without one.
-    fn again(&self, tables: &Tables) -> BTreeSet<u64> {
+    fn again(&self, tables: &JumpTables) -> BTreeSet<u64> {
         let first = reached(self, tables, vec![self.start, self.entry]);
         let mut orphans = orphans(self, &first);
         orphans.retain(|address| !self.has_frame(*address));

@@ -2,7 +2,7 @@
 //! How much lies on top of the return address, by the code itself.
 
 use super::piece::{goes_on, target};
-use super::reach::Tables;
+use super::reach::JumpTables;
 use super::table::writes;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
@@ -128,7 +128,7 @@ pub(super) fn depths(
     entry: u64,
     at: impl Fn(u64) -> Option<Instruction>,
     is_own: impl Fn(u64) -> bool,
-    tables: &Tables,
+    tables: &JumpTables,
 ) -> BTreeMap<u64, Depth> {
     let mut depths: BTreeMap<u64, Depth> = BTreeMap::new();
     let mut open = vec![(entry, Depth::ENTRY)];

@@ -4,7 +4,7 @@
 //! Of the instructions in front of such a jump, those are looked at that nothing else goes
 //! to. They have to say it all: where the table is, and how many entries it has.
 
-use super::piece::Piece;
+use super::piece::CodePiece;
 use iced_x86::{
     Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register, RflagsBits,
@@ -69,7 +69,7 @@ impl Before {
     /// Those that nothing goes to but the one before; `is_target` says of an address whether
     /// something branches to it.
     pub(super) fn of(
-        piece: &Piece<'_>,
+        piece: &CodePiece<'_>,
         jump: &Instruction,
         is_target: impl Fn(u64) -> bool,
     ) -> Before {

@@ -27,7 +27,7 @@ struct Made {
     fills: Vec<u64>,
 }
 
-impl Code for Made {
+impl FileCode for Made {
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)> {
         let mut pieces = self.pieces.iter();
         let holds = |start: u64, bytes: &[u8]| address.wrapping_sub(start) < bytes.len() as u64;
@@ -97,7 +97,7 @@ impl Made {
     }
 
     fn of_parts(&self, parts: &[&[u8]], elsewhere: &[(u64, &[u8])]) -> Result<Exits, Unclear> {
-        let function = Function {
+        let function = FunctionCode {
             address: 0x1000,
             bytes: &parts.concat(),
             elsewhere,
@@ -638,7 +638,7 @@ proptest! {
         at_top in proptest::collection::vec((any::<u8>(), any::<u8>(), any::<bool>()), 0..4),
         data in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
-        let function = Function { address: at, bytes: &bytes, elsewhere: &[(!at, &part)] };
+        let function = FunctionCode { address: at, bytes: &bytes, elsewhere: &[(!at, &part)] };
         if let Ok(found) = exits(&function, &made(pieces, at_top, data)) {
             prop_assert!(found != Exits::default());
             let addresses: Vec<u64> = found.left.iter().map(|left| left.address).collect();
@@ -666,7 +666,7 @@ proptest! {
         let half = bytes.len() / 2;
         let pieces = vec![(0x1000 + half as u64, bytes[half..].to_vec())];
         let made = made(pieces, at_top, [0x00, 0x10, 0, 0, 0, 0, 0, 0].repeat(4));
-        let function = Function { address: 0x1000, bytes: &bytes[..half], elsewhere: &[] };
+        let function = FunctionCode { address: 0x1000, bytes: &bytes[..half], elsewhere: &[] };
         let _ = exits(&function, &made);
     }
 }

@@ -7,9 +7,9 @@
 //! address on top of the stack, by the code.
 
 use super::piece::{goes_on, is_padding, target};
-use super::reach::Tables;
+use super::reach::JumpTables;
 use super::stack::{depths, Depth};
-use super::Code;
+use super::FileCode;
 use crate::breakpoint::decode;
 use crate::breakpoint::flow::has_notrack;
 use iced_x86::{Code as InstructionCode, FlowControl, Instruction};
@@ -22,14 +22,14 @@ const DEAD_MAX: usize = 32;
 
 /// The code that is reached from an address, as far as nothing but padding lies in between; `None`
 /// where it is not clear how it is left.
-pub(super) fn piece(code: &dyn Code, address: u64) -> Option<Vec<u8>> {
+pub(super) fn piece(code: &dyn FileCode, address: u64) -> Option<Vec<u8>> {
     let mut bytes = code.undescribed(address, BYTES_MAX);
     address.checked_add(bytes.len() as u64)?;
     let at = |at: u64| {
         let into = usize::try_from(at.checked_sub(address)?).ok()?;
         decode(bytes.get(into..)?, at)
     };
-    let reached = depths(address, at, |_| false, &Tables::new());
+    let reached = depths(address, at, |_| false, &JumpTables::new());
     if is_padding(&at(address)?) {
         return None;
     }

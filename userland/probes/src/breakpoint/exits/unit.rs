@@ -3,9 +3,9 @@
 
 use super::budget::{take, Budget};
 use super::leaving::{self, Way};
-use super::piece::{goes_on, is_padding, Piece};
-use super::{Code, Condition, Left, Target, Unclear, When};
-use crate::breakpoint::Function;
+use super::piece::{goes_on, is_padding, CodePiece};
+use super::{Condition, FileCode, Left, Target, Unclear, When};
+use crate::breakpoint::FunctionCode;
 use iced_x86::{Code as Opcode, FlowControl, Instruction};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,12 +18,12 @@ const ALIGNMENT: u64 = 16;
 pub(super) struct Branch {
     pub(super) address: u64,
     pub(super) target: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: BranchKind,
 }
 
 /// How it goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BranchKind {
     /// And comes back.
     Call,
     Always,
@@ -37,12 +37,12 @@ pub(super) enum Kind {
 }
 
 /// A function: what was swept of it.
-pub(super) struct Unit<'c> {
-    pub(super) code: &'c dyn Code,
-    pub(super) pieces: Vec<Piece<'c>>,
+pub(super) struct SweptFunction<'c> {
+    pub(super) code: &'c dyn FileCode,
+    pub(super) pieces: Vec<CodePiece<'c>>,
     pub(super) branches: Vec<Branch>,
     /// Computed jumps that may leave it, and how they find their target.
-    pub(super) computed: Vec<(u64, Place)>,
+    pub(super) computed: Vec<(u64, JumpSource)>,
     pub(super) returns: Vec<u64>,
     pub(super) left: Vec<Left>,
     /// Where its first piece begins, and where others come to it.
@@ -56,20 +56,20 @@ pub(super) struct Unit<'c> {
 
 /// Where a computed jump finds the address that it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum JumpSource {
     Target(Target),
     /// In the variable at an address.
     Variable(u64),
 }
 
-impl<'c> Unit<'c> {
+impl<'c> SweptFunction<'c> {
     /// A function whose parts are known.
     pub(super) fn of(
-        function: &Function<'c>,
-        code: &'c dyn Code,
+        function: &FunctionCode<'c>,
+        code: &'c dyn FileCode,
         budget: &mut Budget,
-    ) -> Result<Unit<'c>, Unclear> {
-        let mut unit = Unit::new(function.address, function.address, code);
+    ) -> Result<SweptFunction<'c>, Unclear> {
+        let mut unit = SweptFunction::new(function.address, function.address, code);
         let whole = (function.address, function.bytes);
         for (start, bytes) in std::iter::once(&whole).chain(function.elsewhere) {
             unit.add(*start, Cow::Borrowed(bytes), budget)?;
@@ -82,17 +82,17 @@ impl<'c> Unit<'c> {
     pub(super) fn at(
         (start, bytes): (u64, Cow<'c, [u8]>),
         entry: u64,
-        code: &'c dyn Code,
+        code: &'c dyn FileCode,
         budget: &mut Budget,
-    ) -> Result<Unit<'c>, Unclear> {
-        let mut unit = Unit::new(start, entry, code);
+    ) -> Result<SweptFunction<'c>, Unclear> {
+        let mut unit = SweptFunction::new(start, entry, code);
         unit.add(start, bytes, budget)?;
         unit.complete(budget)?;
         Ok(unit)
     }
 
-    fn new(start: u64, entry: u64, code: &'c dyn Code) -> Unit<'c> {
-        Unit {
+    fn new(start: u64, entry: u64, code: &'c dyn FileCode) -> SweptFunction<'c> {
+        SweptFunction {
             code,
             pieces: Vec::new(),
             branches: Vec::new(),
@@ -118,7 +118,7 @@ impl<'c> Unit<'c> {
         take(&mut budget.bytes, bytes.len()).ok_or(Unclear::TooLong)?;
         let mut last = None;
         let known = self.returns.len();
-        let piece = Piece::sweep(start, bytes, |instruction| {
+        let piece = CodePiece::sweep(start, bytes, |instruction| {
             if !is_padding(instruction) {
                 let is_call = matches!(
                     instruction.flow_control(),
@@ -150,8 +150,8 @@ impl<'c> Unit<'c> {
             Way::Inside => {}
             Way::Return => self.returns.push(address),
             Way::Branch(branch) => self.branches.push(branch),
-            Way::Computed(target) => self.computed.push((address, Place::Target(target))),
-            Way::Variable(slot) => self.computed.push((address, Place::Variable(slot))),
+            Way::Computed(target) => self.computed.push((address, JumpSource::Target(target))),
+            Way::Variable(slot) => self.computed.push((address, JumpSource::Variable(slot))),
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl<'c> Unit<'c> {
             self.branches.push(Branch {
                 address,
                 target,
-                kind: Kind::Falls,
+                kind: BranchKind::Falls,
             });
         }
     }
@@ -196,29 +196,30 @@ impl<'c> Unit<'c> {
 
     /// What goes elsewhere, and does not come back.
     pub(super) fn leaving(&self) -> Vec<Branch> {
-        let leaves = |branch: &&Branch| branch.kind != Kind::Call && !self.holds(branch.target);
+        let leaves =
+            |branch: &&Branch| branch.kind != BranchKind::Call && !self.holds(branch.target);
         self.branches.iter().filter(leaves).copied().collect()
     }
 
     /// When a branch leaves it; none when that has no name.
-    pub(super) fn when(&self, kind: Kind) -> Option<When> {
+    pub(super) fn when(&self, kind: BranchKind) -> Option<When> {
         match kind {
-            Kind::Call | Kind::Odd => None,
-            Kind::Always | Kind::Falls => Some(When::Always),
-            Kind::Flags(condition) => Some(When::Flags(condition)),
-            Kind::ByTable(target) => Some(self.outside(target)),
+            BranchKind::Call | BranchKind::Odd => None,
+            BranchKind::Always | BranchKind::Falls => Some(When::Always),
+            BranchKind::Flags(condition) => Some(When::Flags(condition)),
+            BranchKind::ByTable(target) => Some(self.outside(target)),
         }
     }
 
     pub(super) fn outside(&self, target: Target) -> When {
-        let mut inside: Vec<Range<u64>> = self.pieces.iter().map(Piece::range).collect();
+        let mut inside: Vec<Range<u64>> = self.pieces.iter().map(CodePiece::range).collect();
         inside.sort_by_key(|range| range.start);
         When::Outside { target, inside }
     }
 
     /// Whether the instructions of both begin at the same places, as far as they lie in the
     /// same code or one goes to the other.
-    pub(super) fn agrees(&self, other: &Unit<'_>) -> bool {
+    pub(super) fn agrees(&self, other: &SweptFunction<'_>) -> bool {
         let lands = |at: u64| !other.holds(at) || other.is_landing(at);
         let begins = |at: u64| !other.holds(at) || other.at_address(at).is_some();
         let mut branches = self.branches.iter();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Variables with types: what their members, elements and addresses come to.
 use super::*;
-use crate::scope::{Piece, Role, ScopeError, Typed, Variable};
+use crate::scope::{ScopeError, Typed, ValuePart, Variable, VariableRole};
 use crate::types::{Member, Shape, Type, TypeId};
 use std::rc::Rc;
 
@@ -125,7 +125,7 @@ fn member(name: &str, offset: u64, id: u64) -> Member {
     }
 }
 
-fn variable(name: &str, role: Role, place: Place, id: u64) -> Variable {
+fn variable(name: &str, role: VariableRole, place: ValuePlace, id: u64) -> Variable {
     Variable {
         name: name.into(),
         role,
@@ -140,10 +140,10 @@ impl Scope for Nodes {
     fn address(&self) -> u64 {
         0x1000
     }
-    fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
+    fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
         let all = self.parameters()?.into_iter().chain(self.locals()?);
-        let at = Place::Memory(Value::Image(0x2000));
-        let global = |name, id| variable(name, Role::Global, at.clone(), id);
+        let at = ValuePlace::Memory(Value::Image(0x2000));
+        let global = |name, id| variable(name, VariableRole::Global, at.clone(), id);
         let mut all = all.chain([
             global("global", LONG),
             global("turtles", TURTLES),
@@ -155,54 +155,69 @@ impl Scope for Nodes {
         let found = all.find(|variable| &*variable.name == name);
         found.ok_or_else(|| ScopeError::new(format!("no {name}")))
     }
-    fn parameters(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
-        let register = |register| Place::Value(Value::Register(register));
-        let stack = |at: u64| Place::Memory(Value::Register(Register::Rsp).plus(at));
-        let half = Place::Pieces(Rc::from([Piece {
+    fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
+        let register = |register| ValuePlace::Value(Value::Register(register));
+        let stack = |at: u64| ValuePlace::Memory(Value::Register(Register::Rsp).plus(at));
+        let half = ValuePlace::Pieces(Rc::from([ValuePart {
             offset: 4,
             bytes: 4,
             place: register(Register::Rdx),
         }]));
-        let word = |offset, from| Piece {
+        let word = |offset, from| ValuePart {
             offset,
             bytes: 8,
             place: register(from),
         };
         let label = [word(0, Register::Rcx), word(8, Register::R8)];
-        let label = Place::Pieces(Rc::from(label));
+        let label = ValuePlace::Pieces(Rc::from(label));
         Ok(vec![
             variable(
                 "node",
-                Role::Parameter,
+                VariableRole::Parameter,
                 register(Register::Rdi),
                 NODE_POINTER,
             ),
-            variable("two", Role::Parameter, register(Register::Rsi), POINT),
-            variable("whole", Role::Parameter, stack(8), NODE),
-            variable("split", Role::Parameter, half, POINT),
-            variable("label", Role::Parameter, label, STRING),
-            variable("tag", Role::Parameter, stack(56), STRING),
+            variable(
+                "two",
+                VariableRole::Parameter,
+                register(Register::Rsi),
+                POINT,
+            ),
+            variable("whole", VariableRole::Parameter, stack(8), NODE),
+            variable("split", VariableRole::Parameter, half, POINT),
+            variable("label", VariableRole::Parameter, label, STRING),
+            variable("tag", VariableRole::Parameter, stack(56), STRING),
         ])
     }
-    fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
-        let mut gone = variable("gone", Role::Local, Place::Value(Value::Constant(0)), INT);
+    fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
+        let mut gone = variable(
+            "gone",
+            VariableRole::Local,
+            ValuePlace::Value(Value::Constant(0)),
+            INT,
+        );
         gone.value = Err(ScopeError::new("it is optimized out"));
-        let one = variable("one", Role::Local, Place::Value(Value::Constant(1)), INT);
+        let one = variable(
+            "one",
+            VariableRole::Local,
+            ValuePlace::Value(Value::Constant(1)),
+            INT,
+        );
         Ok(vec![gone, one])
     }
-    fn argument(&self, _: usize) -> std::result::Result<Typed, ScopeError> {
+    fn argument(&self, _: usize) -> Result<Typed, ScopeError> {
         Err(ScopeError::new("none"))
     }
-    fn retval(&self) -> std::result::Result<Typed, ScopeError> {
+    fn retval(&self) -> Result<Typed, ScopeError> {
         Ok(Typed {
-            place: Place::Value(Value::Register(Register::Rax)),
+            place: ValuePlace::Value(Value::Register(Register::Rax)),
             kind: kind(NODE_POINTER),
         })
     }
-    fn resolve(&self, id: TypeId) -> std::result::Result<Type, ScopeError> {
+    fn resolve(&self, id: TypeId) -> Result<Type, ScopeError> {
         Ok(kind(id.0))
     }
-    fn members(&self, id: TypeId) -> std::result::Result<Rc<[Member]>, ScopeError> {
+    fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError> {
         let bits = |name, id, bits| Member {
             bits: Some(bits),
             ..member(name, 12, id)
@@ -254,7 +269,7 @@ fn thread() -> Thread {
     thread
 }
 
-fn compiled(spec: &str) -> Result<Compiled> {
+fn compiled(spec: &str) -> Result<Compiled, SpecError> {
     Compiled::new(&Request {
         spec: &Spec::parse(spec).unwrap_or_else(|error| panic!("{spec}: {error}")),
         scope: &Nodes,
@@ -495,25 +510,25 @@ impl Scope for OnlyGone {
     fn address(&self) -> u64 {
         Nodes.address()
     }
-    fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
+    fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
         Nodes.variable(name)
     }
-    fn parameters(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+    fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
         Ok(vec![Nodes.variable("gone")?])
     }
-    fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+    fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
         Ok(Vec::new())
     }
-    fn argument(&self, number: usize) -> std::result::Result<Typed, ScopeError> {
+    fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
         Nodes.argument(number)
     }
-    fn retval(&self) -> std::result::Result<Typed, ScopeError> {
+    fn retval(&self) -> Result<Typed, ScopeError> {
         Nodes.retval()
     }
-    fn resolve(&self, id: TypeId) -> std::result::Result<Type, ScopeError> {
+    fn resolve(&self, id: TypeId) -> Result<Type, ScopeError> {
         Nodes.resolve(id)
     }
-    fn members(&self, id: TypeId) -> std::result::Result<Rc<[Member]>, ScopeError> {
+    fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError> {
         Nodes.members(id)
     }
 }

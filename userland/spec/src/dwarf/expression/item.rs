@@ -2,7 +2,7 @@
 //! What lies on the stack of a DWARF expression: values with their types (DWARF 5,
 //! section 2.5.1).
 
-use super::super::units::Bytes;
+use super::super::units::DwarfBytes;
 use crate::value::{BinaryOperator, Value};
 use gimli::Operation;
 
@@ -12,12 +12,12 @@ pub(super) struct Item {
     pub(super) value: Value,
     pub(super) nodes: usize,
     /// None: the generic type, 64 bits without a sign of their own.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<IntegerType>,
 }
 
 /// An integer type of at most 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct IntegerType {
     pub(super) bits: u8,
     pub(super) signed: bool,
 }
@@ -32,7 +32,7 @@ impl Item {
     }
 
     /// The value as one of `kind`.
-    pub(super) fn into_kind(self, kind: Option<Kind>) -> Item {
+    pub(super) fn into_kind(self, kind: Option<IntegerType>) -> Item {
         let value = match kind {
             Some(kind) if kind.bits < 64 => Value::Truncate {
                 value: Box::new(self.value),
@@ -80,7 +80,7 @@ pub(super) fn joined(operator: BinaryOperator, left: Item, right: Item) -> Resul
 }
 
 /// The name of an operation that the machine refuses.
-pub(super) fn operation_name(operation: &Operation<Bytes<'_>>) -> &'static str {
+pub(super) fn operation_name(operation: &Operation<DwarfBytes<'_>>) -> &'static str {
     match operation {
         Operation::Abs => "DW_OP_abs",
         Operation::Div => "DW_OP_div",

@@ -2,8 +2,8 @@
 //! Members of structs and unions, and variants of enums with data.
 
 use super::id_of;
-use crate::dwarf::error::{Error, Result};
-use crate::dwarf::units::{Node, Units};
+use crate::dwarf::error::DwarfError;
+use crate::dwarf::units::{DebugNode, Units};
 use crate::dwarf::DebugInfo;
 use crate::types::{Base, Member, Type, TypeId, Variant, Variants};
 use gimli::{AttributeValue, Reader};
@@ -15,14 +15,14 @@ pub(super) const MEMBERS_MAX: usize = 65_536;
 impl<'a> DebugInfo<'a> {
     /// The members of a struct, class or union, base classes included; static
     /// members are none.
-    pub(in crate::dwarf) fn members_of(&self, id: TypeId) -> Result<Vec<Member>> {
+    pub(in crate::dwarf) fn members_of(&self, id: TypeId) -> Result<Vec<Member>, DwarfError> {
         match self.type_node(id)? {
             Some(node) => self.members_in(&node),
             None => Ok(Vec::new()),
         }
     }
 
-    fn members_in(&self, node: &Node<'a>) -> Result<Vec<Member>> {
+    fn members_in(&self, node: &DebugNode<'a>) -> Result<Vec<Member>, DwarfError> {
         let mut found = Vec::new();
         for child in self.units.children(node)? {
             let base_class = child.tag() == gimli::DW_TAG_inheritance;
@@ -32,7 +32,7 @@ impl<'a> DebugInfo<'a> {
                 continue;
             }
             if found.len() == MEMBERS_MAX {
-                return Err(Error::TooBig("a type has too many members"));
+                return Err(DwarfError::TooBig("a type has too many members"));
             }
             found.extend(self.member(&child, base_class)?);
         }
@@ -40,12 +40,12 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The variants of a struct.
-    pub(in crate::dwarf) fn variants_of(&self, id: TypeId) -> Result<Option<Variants>> {
+    pub(in crate::dwarf) fn variants_of(&self, id: TypeId) -> Result<Option<Variants>, DwarfError> {
         let Some(node) = self.type_node(id)? else {
             return Ok(None);
         };
         let children = self.units.children(&node)?;
-        let is_part = |child: &&Node<'a>| child.tag() == gimli::DW_TAG_variant_part;
+        let is_part = |child: &&DebugNode<'a>| child.tag() == gimli::DW_TAG_variant_part;
         let Some(part) = children.iter().find(is_part) else {
             return Ok(None);
         };
@@ -63,7 +63,7 @@ impl<'a> DebugInfo<'a> {
                 continue;
             }
             if each.len() == MEMBERS_MAX {
-                return Err(Error::TooBig("a type has too many variants"));
+                return Err(DwarfError::TooBig("a type has too many variants"));
             }
             each.push(Variant {
                 values: variant_values(&child, signed)?,
@@ -74,7 +74,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// A member; none where only the object itself knows where it is.
-    fn member(&self, node: &Node<'a>, base_class: bool) -> Result<Option<Member>> {
+    fn member(&self, node: &DebugNode<'a>, base_class: bool) -> Result<Option<Member>, DwarfError> {
         let type_id = id_of(self.units.type_of(node)?);
         let bits = node.number(gimli::DW_AT_bit_size);
         let virtual_base = matches!(
@@ -123,11 +123,11 @@ impl<'a> DebugInfo<'a> {
     /// the highest bit of the storage unit.
     fn old_bit_offset(
         &self,
-        node: &Node<'a>,
+        node: &DebugNode<'a>,
         start: u64,
         bits: u64,
         type_id: TypeId,
-    ) -> Result<u64> {
+    ) -> Result<u64, DwarfError> {
         let high = match node.attribute(gimli::DW_AT_bit_offset) {
             // It may reach before the storage unit: then it is negative, which clang writes as a
             // number without a sign.
@@ -147,8 +147,11 @@ impl<'a> DebugInfo<'a> {
 }
 
 /// The values of the tag with which a variant is there; none for all others.
-fn variant_values(node: &Node<'_>, signed: bool) -> Result<Option<Vec<(u64, u64)>>> {
-    let unknown = || Error::Damaged("the tag of a variant is of an unknown form".to_owned());
+fn variant_values(
+    node: &DebugNode<'_>,
+    signed: bool,
+) -> Result<Option<Vec<(u64, u64)>>, DwarfError> {
+    let unknown = || DwarfError::Damaged("the tag of a variant is of an unknown form".to_owned());
     if let Some(value) = node.attribute(gimli::DW_AT_discr_value) {
         let value = Units::constant(Some(value)).ok_or_else(unknown)?;
         return Ok(Some(vec![(value, value)]));
@@ -173,7 +176,7 @@ fn variant_values(node: &Node<'_>, signed: bool) -> Result<Option<Vec<(u64, u64)
 
 /// How far below where the object's first word points the distance to a virtual base stands:
 /// `DW_OP_dup, DW_OP_deref, DW_OP_constu N, DW_OP_minus, DW_OP_deref, DW_OP_plus`.
-fn virtual_offset(node: &Node<'_>) -> Option<u64> {
+fn virtual_offset(node: &DebugNode<'_>) -> Option<u64> {
     use gimli::Operation::{Deref, Minus, Pick, Plus, UnsignedConstant};
     let Some(AttributeValue::Exprloc(expression)) =
         node.attribute(gimli::DW_AT_data_member_location)
@@ -194,7 +197,7 @@ fn virtual_offset(node: &Node<'_>) -> Option<u64> {
 }
 
 /// Where a member begins, in bytes; none when it takes more than a constant.
-fn member_offset(node: &Node<'_>) -> Option<u64> {
+fn member_offset(node: &DebugNode<'_>) -> Option<u64> {
     match node.attribute(gimli::DW_AT_data_member_location) {
         // The members of a union, and bit-fields by DW_AT_data_bit_offset.
         None => Some(0),

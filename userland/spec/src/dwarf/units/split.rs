@@ -2,8 +2,8 @@
 //! Units of which the file has only a skeleton, with addresses and lines: the entries are in a
 //! file of their own (DWARF 5, section 3.1.2; for DWARF 4 the same as a GNU extension).
 
-use super::{borrowed, Bytes, Unit, Units};
-use crate::dwarf::error::{Error, Result};
+use super::{borrowed, DwarfBytes, GimliUnit, Units};
+use crate::dwarf::error::DwarfError;
 use gimli::{Dwarf, DwoId, EndianSlice, LittleEndian, UnitHeader};
 use nsprobe_symbolize::{SectionData, SplitSections};
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) struct Split<'a> {
     /// The sections of that file, with those that the program has for it.
-    pub(super) dwarf: Dwarf<Bytes<'a>>,
-    pub(super) header: UnitHeader<Bytes<'a>>,
+    pub(super) dwarf: Dwarf<DwarfBytes<'a>>,
+    pub(super) header: UnitHeader<DwarfBytes<'a>>,
 }
 
 impl<'a> Split<'a> {
     /// The first unit of a file, if it has the id.
-    fn new(dwarf: Dwarf<Bytes<'a>>, id: DwoId) -> Option<Split<'a>> {
+    fn new(dwarf: Dwarf<DwarfBytes<'a>>, id: DwoId) -> Option<Split<'a>> {
         let header = dwarf.units().next().ok()??;
         let is_meant = dwarf.unit(header).ok()?.dwo_id == Some(id);
         is_meant.then_some(Split { dwarf, header })
     }
 
     /// The whole unit of which this is the skeleton.
-    pub(super) fn unit(&self, skeleton: Unit<'a>) -> Result<Unit<'a>> {
+    pub(super) fn unit(&self, skeleton: GimliUnit<'a>) -> Result<GimliUnit<'a>, DwarfError> {
         let mut whole = self.dwarf.unit(self.header)?;
         whole.copy_relocated_attributes(&skeleton);
         whole.comp_dir = skeleton.comp_dir.or(whole.comp_dir);
@@ -80,18 +80,20 @@ impl<'a> Units<'a> {
     }
 
     /// Fails when the file has only the skeleton of a unit, and no other file the rest.
-    pub(in crate::dwarf) fn check_whole(&self, unit: u32) -> Result<()> {
+    pub(in crate::dwarf) fn check_whole(&self, unit: u32) -> Result<(), DwarfError> {
         let parsed = self.unit(unit)?;
         let is_missing = parsed.dwo_id.is_some() && self.split_of(unit).is_none();
         let Some(name) = parsed.dwo_name()?.filter(|_| is_missing) else {
             return Ok(());
         };
         let name = self.text(unit, &parsed, name);
-        Err(Error::Elsewhere(name.unwrap_or("another file").to_owned()))
+        Err(DwarfError::Elsewhere(
+            name.unwrap_or("another file").to_owned(),
+        ))
     }
 
     /// The sections that the unit's entries refer to.
-    pub(in crate::dwarf) fn dwarf_of(&self, unit: u32) -> &Dwarf<Bytes<'a>> {
+    pub(in crate::dwarf) fn dwarf_of(&self, unit: u32) -> &Dwarf<DwarfBytes<'a>> {
         match self.split_of(unit) {
             Some(split) => &split.dwarf,
             None => self.skeleton_dwarf_of(unit),
@@ -99,7 +101,7 @@ impl<'a> Units<'a> {
     }
 
     /// The addresses of a unit, which its skeleton has.
-    pub(in crate::dwarf) fn unit_ranges(&self, unit: u32) -> Result<Vec<(u64, u64)>> {
+    pub(in crate::dwarf) fn unit_ranges(&self, unit: u32) -> Result<Vec<(u64, u64)>, DwarfError> {
         let dwarf = self.skeleton_dwarf_of(unit);
         let parsed = match (self.split_of(unit), self.headers.get(unit as usize)) {
             (Some(_), Some(header)) => dwarf.unit(header.header)?,
@@ -113,7 +115,7 @@ impl<'a> Units<'a> {
     pub(in crate::dwarf) fn text_of_lines(
         &self,
         unit: u32,
-        parsed: &Unit<'a>,
+        parsed: &GimliUnit<'a>,
         value: super::Attribute<'a>,
     ) -> Option<&'a str> {
         let dwarf = self.skeleton_dwarf_of(unit);

@@ -7,10 +7,10 @@
 use crate::attach::target::Target;
 use crate::attach::tracer::ProbeInputs;
 use crate::names::function_names::FunctionNames;
-use crate::names::search::{Reach, Search};
+use crate::names::search::{DebugSearch, Reach};
 use nsprobe_containers::Opener;
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
-use nsprobe_worker::{Error, Limits, SandboxedBinary, Worker};
+use nsprobe_worker::{ChildLimits, SandboxedBinary, Worker, WorkerError};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -60,7 +60,7 @@ impl Parsed {
     pub(crate) fn probes(
         &mut self,
         probe_query: &ProbeQuery,
-        search: &Search,
+        search: &DebugSearch,
         target: &Target,
         reach: Reach,
     ) -> anyhow::Result<Result<Probes, Refused>> {
@@ -93,7 +93,7 @@ impl Parsed {
         &mut self,
         pattern: Option<&str>,
         from: u64,
-        search: &Search,
+        search: &DebugSearch,
         target: &Target,
     ) -> anyhow::Result<Result<Listing, Refused>> {
         let shown = self.path.display().to_string();
@@ -111,7 +111,12 @@ impl Parsed {
     }
 
     /// Looks for debug files, once.
-    fn search(&mut self, search: &Search, target: &Target, reach: Reach) -> anyhow::Result<()> {
+    fn search(
+        &mut self,
+        search: &DebugSearch,
+        target: &Target,
+        reach: Reach,
+    ) -> anyhow::Result<()> {
         if self.notes.is_none() {
             self.notes = Some(self.find_debug_files(search, target, reach)?);
         }
@@ -130,7 +135,7 @@ impl Parsed {
     /// Hands debug files to the parser; what there is to say where they are missed.
     fn find_debug_files(
         &mut self,
-        search: &Search,
+        search: &DebugSearch,
         target: &Target,
         reach: Reach,
     ) -> anyhow::Result<Vec<String>> {
@@ -146,8 +151,8 @@ impl Parsed {
     }
 
     /// The names of its functions.
-    pub(super) fn into_functions(self) -> Functions {
-        Functions {
+    pub(super) fn into_functions(self) -> FunctionsByAddress {
+        FunctionsByAddress {
             object: self.object,
             known: RefCell::default(),
         }
@@ -157,7 +162,7 @@ impl Parsed {
 /// Has a file read by a process of its own.
 pub fn open(
     parser: &Worker,
-    limits: Limits,
+    limits: ChildLimits,
     file: File,
     path: &Path,
 ) -> anyhow::Result<SandboxedBinary> {
@@ -168,9 +173,9 @@ pub fn open(
 }
 
 /// Why a file was not read. A refusal names the file itself.
-pub(crate) fn told(error: Error, path: &Path) -> anyhow::Error {
-    let refused = matches!(error, Error::Refused(_));
-    let unsafe_here = matches!(error, Error::NoSandbox(_));
+pub(crate) fn told(error: WorkerError, path: &Path) -> anyhow::Error {
+    let refused = matches!(error, WorkerError::Refused(_));
+    let unsafe_here = matches!(error, WorkerError::NoSandbox(_));
     let error = anyhow::Error::new(error);
     match (refused, unsafe_here) {
         (true, _) => error,
@@ -181,12 +186,12 @@ pub(crate) fn told(error: Error, path: &Path) -> anyhow::Error {
 
 /// The functions of a file by their addresses.
 #[derive(Debug)]
-pub(super) struct Functions {
+pub(super) struct FunctionsByAddress {
     object: SandboxedBinary,
     known: RefCell<HashMap<u64, Option<String>>>,
 }
 
-impl FunctionNames for Functions {
+impl FunctionNames for FunctionsByAddress {
     fn function_at(&self, address: u64) -> Option<String> {
         let mut known = self.known.borrow_mut();
         if known.len() >= NAMES_MAX {

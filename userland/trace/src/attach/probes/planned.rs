@@ -6,7 +6,7 @@ use crate::names::probed_file::ProbedFile;
 use crate::spec::BinaryName;
 use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::FieldFormat;
-use nsprobe_spec::{Code, Compiled, Sink, SpecError};
+use nsprobe_spec::{Compiled, Sink, SpecError, StepProgram};
 use nsprobe_symbolize::FileOffset;
 use std::rc::Rc;
 
@@ -26,13 +26,13 @@ pub struct PlannedProbe {
     /// Whether it is hit when the function returns.
     pub at_return: bool,
     /// Program that runs at the entry.
-    pub(crate) entry: Option<Rc<Code>>,
+    pub(crate) entry: Option<Rc<StepProgram>>,
     /// Program that runs at the return.
-    pub(crate) ret: Option<Rc<Code>>,
+    pub(crate) ret: Option<Rc<StepProgram>>,
     /// Its hits freeze the record.
     pub(crate) is_trigger: bool,
     /// Probes on its exits, in place of one on its return.
-    pub exits: Option<ExitProbes<Rc<Code>>>,
+    pub exits: Option<ExitProbes<Rc<StepProgram>>>,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The function's readable name, without parameters.
@@ -43,7 +43,7 @@ pub struct PlannedProbe {
 
 impl PlannedProbe {
     /// The program whose hits go to the sink.
-    pub(crate) fn delivers(&self) -> Option<&Code> {
+    pub(crate) fn delivers(&self) -> Option<&StepProgram> {
         match self.at_return {
             true => self.ret.as_deref(),
             false => self.entry.as_deref(),

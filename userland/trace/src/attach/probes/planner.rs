@@ -15,8 +15,8 @@ use anyhow::{bail, Context};
 use libnsprobe::Device;
 use nsprobe_containers::OpenedFile;
 use nsprobe_probes::{Probe, Probes};
-use nsprobe_spec::decode::{FieldFormat, Shape};
-use nsprobe_spec::Code;
+use nsprobe_spec::decode::{FieldFormat, WordShape};
+use nsprobe_spec::StepProgram;
 use nsprobe_symbolize::FileOffset;
 use nsprobe_text::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -116,7 +116,7 @@ struct Planner<'a> {
     parsed: Vec<Parsed>,
     places: HashMap<(usize, FileOffset, bool), Vec<usize>>,
     /// Programs are shared: those of most functions are alike.
-    programs: HashSet<Rc<Code>>,
+    programs: HashSet<Rc<StepProgram>>,
 }
 
 impl<'a> Planner<'a> {
@@ -331,7 +331,7 @@ impl<'a> Planner<'a> {
             self.planned.keys = std::mem::take(&mut found.keys);
         }
         let programs = found.programs.iter();
-        let programs: Vec<Rc<Code>> = programs.map(|code| self.share(code)).collect();
+        let programs: Vec<Rc<StepProgram>> = programs.map(|code| self.share(code)).collect();
         let formats = found.formats.iter();
         let formats: Vec<Rc<[FieldFormat]>> = formats.map(|one| one.as_slice().into()).collect();
         for probe in found.probes {
@@ -365,7 +365,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn share(&mut self, code: &Code) -> Rc<Code> {
+    fn share(&mut self, code: &StepProgram) -> Rc<StepProgram> {
         match self.programs.get(code) {
             Some(known) => Rc::clone(known),
             None => {
@@ -383,7 +383,7 @@ impl<'a> Planner<'a> {
             let mut own = probes.filter(|probe| probe.file == Some(index));
             let names = |probe: &PlannedProbe| {
                 let mut fields = probe.fields.iter();
-                fields.any(|field| field.shape == Shape::Symbol)
+                fields.any(|field| field.shape == WordShape::Symbol)
             };
             if own.any(names) {
                 if let Some(file) = self.planned.files.get_mut(index) {
@@ -408,7 +408,7 @@ fn planned(
     probe: Probe,
     file: usize,
     label: String,
-    programs: &[Rc<Code>],
+    programs: &[Rc<StepProgram>],
     formats: &[Rc<[FieldFormat]>],
 ) -> Option<PlannedProbe> {
     let program = |number: Option<u32>| programs.get(number? as usize).map(Rc::clone);

@@ -4,13 +4,13 @@
 use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::attach::tracer::ProbeInputs;
-use crate::hits::label::{ProbeLabel, Role};
+use crate::hits::label::{ProbeLabel, ProbeRole};
 use anyhow::Context;
 use libnsprobe::common::abi::Refusal;
-use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
+use libnsprobe::{CallId, Error, HitLimits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
 use nsprobe_probes::ExitProbes;
-use nsprobe_spec::decode::Shape;
-use nsprobe_spec::Code;
+use nsprobe_spec::decode::WordShape;
+use nsprobe_spec::StepProgram;
 use nsprobe_text::escaped;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -33,7 +33,7 @@ impl Sinks {
         match self {
             Sinks::All(sink) => *sink,
             Sinks::Each(sinks) => sinks.get(index).copied().unwrap_or(Sink::Count),
-            Sinks::Spans(table) => match probe.delivers().is_some_and(Code::begins_spans) {
+            Sinks::Spans(table) => match probe.delivers().is_some_and(StepProgram::begins_spans) {
                 true => Sink::Span(*table),
                 false => Sink::Count,
             },
@@ -47,7 +47,7 @@ pub struct Attached {
     pub(crate) id: ProbeId,
     /// Index of the planned probe that it belongs to.
     pub(crate) planned: usize,
-    pub(crate) role: Role,
+    pub(crate) role: ProbeRole,
 }
 
 impl ProbeLabel {
@@ -71,7 +71,7 @@ impl ProbeLabel {
                         probe
                             .fields
                             .iter()
-                            .any(|field| field.shape == Shape::Symbol)
+                            .any(|field| field.shape == WordShape::Symbol)
                     })
                     .and_then(|file| file.functions.clone()),
             })
@@ -165,7 +165,7 @@ pub(super) fn attach(
     }
     if let Some((planned, sampler)) = sampler {
         let ids = session.attach(&[sampler]).context("cannot sample CPUs")?;
-        let role = Role::Whole;
+        let role = ProbeRole::Whole;
         attached.extend(ids.into_iter().map(|id| Attached { id, planned, role }));
     }
     Ok(attached)
@@ -175,7 +175,7 @@ pub(super) fn attach(
 fn cannot(
     error: Error,
     planned: &Planned,
-    roles: &[(usize, Role)],
+    roles: &[(usize, ProbeRole)],
     sinks: &Sinks,
 ) -> anyhow::Error {
     let Error::Attach { index, reason, .. } = &error else {
@@ -200,10 +200,10 @@ struct Requests<'f, 'r> {
     session: &'r mut Session,
     inputs: &'r ProbeInputs<'r>,
     /// Those that were uploaded.
-    programs: HashMap<Rc<Code>, ProgramId>,
+    programs: HashMap<Rc<StepProgram>, ProgramId>,
     probes: Vec<Probe<'f>>,
     /// For each request, its planned probe and its role.
-    roles: Vec<(usize, Role)>,
+    roles: Vec<(usize, ProbeRole)>,
     /// Samples are attached by themselves.
     sampler: Option<(usize, Probe<'f>)>,
     /// The table of spans.
@@ -226,7 +226,7 @@ impl<'f> Requests<'f, '_> {
             request = request.freezing();
         }
         let request = self.with_spans(request, probe.delivers());
-        self.push(index, Role::Whole, request);
+        self.push(index, ProbeRole::Whole, request);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl<'f> Requests<'f, '_> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
         let request = common(request, self.inputs, sink);
-        self.sampler = Some((index, request.with_limits(Limits::default())));
+        self.sampler = Some((index, request.with_limits(HitLimits::default())));
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl<'f> Requests<'f, '_> {
             .with_programs(entry, None)
             .with_limits(self.inputs.options.limits);
         let request = self.with_writes(request, probe.entry.as_ref());
-        self.push(index, Role::Begin, request);
+        self.push(index, ProbeRole::Begin, request);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl<'f> Requests<'f, '_> {
         &mut self,
         index: usize,
         probe: &PlannedProbe,
-        exits: &ExitProbes<Rc<Code>>,
+        exits: &ExitProbes<Rc<StepProgram>>,
         file: &'f File,
         (call, sink): (CallId, Sink),
     ) -> anyhow::Result<()> {
@@ -285,11 +285,11 @@ impl<'f> Requests<'f, '_> {
             }
             let request = self.with_writes(request, code);
             let request = self.with_spans(request, code.map(Rc::as_ref));
-            self.push(index, Role::Exit, request);
+            self.push(index, ProbeRole::Exit, request);
         }
         for place in &exits.handed_on {
             let request = Probe::instruction(file, place.0).reported_at(probe.offset.0);
-            self.push(index, Role::HandOn, request.leaves(call));
+            self.push(index, ProbeRole::HandOn, request.leaves(call));
         }
         for (place, decides) in &exits.left {
             let decides = self.upload(decides.as_ref())?;
@@ -297,12 +297,12 @@ impl<'f> Requests<'f, '_> {
                 .reported_at(probe.offset.0)
                 .leaves(call)
                 .with_programs(decides, None);
-            self.push(index, Role::Leave, request);
+            self.push(index, ProbeRole::Leave, request);
         }
         Ok(())
     }
 
-    fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
+    fn push(&mut self, index: usize, role: ProbeRole, request: Probe<'f>) {
         self.probes.push(match self.inputs.options.force {
             true => request.that_may_hang(),
             false => request,
@@ -311,7 +311,7 @@ impl<'f> Requests<'f, '_> {
     }
 
     /// The request with leave to write, when its program does.
-    fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<Code>>) -> Probe<'p> {
+    fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<StepProgram>>) -> Probe<'p> {
         match code {
             Some(code) if code.changes() => request.with_max_writes(self.inputs.wants.max_writes),
             _ => request,
@@ -319,15 +319,17 @@ impl<'f> Requests<'f, '_> {
     }
 
     /// The request with the table whose spans its program ends.
-    fn with_spans<'p>(&self, request: Probe<'p>, code: Option<&Code>) -> Probe<'p> {
+    fn with_spans<'p>(&self, request: Probe<'p>, code: Option<&StepProgram>) -> Probe<'p> {
         match self.spans {
-            Some(table) if code.is_some_and(Code::ends_spans) => request.ending_spans_of(table),
+            Some(table) if code.is_some_and(StepProgram::ends_spans) => {
+                request.ending_spans_of(table)
+            }
             _ => request,
         }
     }
 
     /// The id of a program, which is uploaded once.
-    fn upload(&mut self, code: Option<&Rc<Code>>) -> anyhow::Result<Option<ProgramId>> {
+    fn upload(&mut self, code: Option<&Rc<StepProgram>>) -> anyhow::Result<Option<ProgramId>> {
         let Some(code) = code else {
             return Ok(None);
         };

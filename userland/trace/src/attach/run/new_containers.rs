@@ -21,10 +21,10 @@ use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
 use nsprobe_containers::{
-    all_processes, open_in, Containers, Error, Execs, OpenedFile, PidSpace, Process, RootId,
+    all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId, TargetError,
 };
 use nsprobe_spec::decode::FieldFormat;
-use nsprobe_worker::Limits;
+use nsprobe_worker::ChildLimits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,7 +43,7 @@ const WAITING_MAX: usize = 1 << 14;
 const KNOWN_MAX: usize = 1 << 16;
 
 /// Time limits of a file's parser: the rings are not drained meanwhile.
-const PATIENCE: Limits = Limits {
+const PATIENCE: ChildLimits = ChildLimits {
     load: Duration::from_secs(10),
     query: Duration::from_secs(5),
     probes: Duration::from_secs(10),
@@ -81,7 +81,7 @@ pub(super) struct ContainerWatcher<'a> {
 }
 
 /// Result of a look.
-pub(super) struct Found {
+pub(super) struct LookResult {
     /// The session's new filter, if it changed.
     pub(super) filter: Option<Filter>,
     /// Additional probes.
@@ -158,7 +158,7 @@ impl<'a> ContainerWatcher<'a> {
     }
 
     /// Examines some of the new processes.
-    pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<Found> {
+    pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<LookResult> {
         let executed = self.execs.take();
         self.rescan |= executed.missed || self.waiting.len() > WAITING_MAX;
         self.waiting.extend(executed.pids);
@@ -188,7 +188,7 @@ impl<'a> ContainerWatcher<'a> {
             true => Some(self.filter()?),
             false => None,
         };
-        Ok(Found { filter, planned })
+        Ok(LookResult { filter, planned })
     }
 
     /// The filter for everything that is traced now.
@@ -286,7 +286,7 @@ impl<'a> ContainerWatcher<'a> {
             };
             match opened {
                 Ok(opened) => files.push((spec, opened)),
-                Err(error @ (Error::TimedOut { .. } | Error::TooManyWait { .. })) => {
+                Err(error @ (TargetError::TimedOut { .. } | TargetError::TooManyWait { .. })) => {
                     let pid = process.pid();
                     self.options.note(&format!("process {pid}: {error}"));
                 }

@@ -5,7 +5,7 @@ use crate::attach::mapped::{Mapped, MappedFile, FILES_MAX};
 use crate::attach::probes::allocators::may_allocate;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
-use nsprobe_containers::{open_in, Error, Mapping, OpenedFile, Process, Running};
+use nsprobe_containers::{open_in, Mapping, OpenedFile, Process, Running, TargetError};
 use nsprobe_text::counted;
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -118,10 +118,11 @@ impl<'a> FileView<'a> {
             BinaryName::Bare(name) => name,
         };
         match self.open_library(name, mapped) {
-            Err(error) => match error.downcast_ref::<Error>() {
+            Err(error) => match error.downcast_ref::<TargetError>() {
                 // Mapped files have the names that links lead to, as Debian's redis-server is
                 // called redis-check-rdb; and a program that has not started is not mapped yet.
-                Some(Error::NoSuchLibrary { .. }) => match open_somewhere(self.process, name) {
+                Some(TargetError::NoSuchLibrary { .. }) => match open_somewhere(self.process, name)
+                {
                     Some(file) => self.open_with_mapped(Ok(file), Path::new(name), mapped),
                     None => Err(error),
                 },
@@ -198,10 +199,10 @@ impl<'a> FileView<'a> {
         let (found, why) = match found {
             Ok(opened) => (Some(opened), None),
             Err(
-                why @ (Error::NotFound { .. }
-                | Error::NotRegular { .. }
-                | Error::BadLink { .. }
-                | Error::OpenFailed { .. }),
+                why @ (TargetError::NotFound { .. }
+                | TargetError::NotRegular { .. }
+                | TargetError::BadLink { .. }
+                | TargetError::OpenFailed { .. }),
             ) => (None, Some(why)),
             Err(error) => return Err(error.into()),
         };

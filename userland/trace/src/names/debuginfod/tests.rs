@@ -10,14 +10,14 @@ use std::sync::mpsc::{channel, Receiver};
 const ID: [u8; 4] = [0xab, 0xcd, 0x01, 0x23];
 
 /// A folder that is removed with everything in it.
-struct Folder(PathBuf);
+struct TemporaryFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TemporaryFolder {
+    fn new(name: &str) -> TemporaryFolder {
         let name = format!("nsprobe-debuginfod-{name}-{}", std::process::id());
         let path = env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
-        Folder(path)
+        TemporaryFolder(path)
     }
 
     fn entry(&self) -> PathBuf {
@@ -25,7 +25,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -62,8 +62,8 @@ fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-fn client(folder: &Folder, urls: &[&str]) -> Debuginfod {
-    let limits = Limits {
+fn client(folder: &TemporaryFolder, urls: &[&str]) -> Debuginfod {
+    let limits = ServerLimits {
         answer: Duration::from_millis(300),
         whole: Duration::from_secs(2),
     };
@@ -86,7 +86,7 @@ fn text(mut found: OpenFile) -> String {
 
 #[test]
 fn a_file_is_fetched_once_and_kept_where_elfutils_keeps_it() {
-    let folder = Folder::new("once");
+    let folder = TemporaryFolder::new("once");
     let (url, asked) = serve(answer("200 OK", "Content-Length: 5\r\n", b"debug"));
     let client = client(&folder, &[&format!("{url}/")]);
     assert_eq!(text(client.find(&ID).unwrap().unwrap()), "debug");
@@ -103,7 +103,7 @@ fn a_file_is_fetched_once_and_kept_where_elfutils_keeps_it() {
 
 #[test]
 fn the_next_server_is_asked_and_nobody_twice_for_what_is_missing() {
-    let folder = Folder::new("next");
+    let folder = TemporaryFolder::new("next");
     let (first, asked_first) = serve(answer("404 Not Found", "", b""));
     let (second, asked_second) = serve(answer("404 Not Found", "", b""));
     let client = client(&folder, &[&first, &second]);
@@ -119,7 +119,7 @@ fn the_next_server_is_asked_and_nobody_twice_for_what_is_missing() {
 
 #[test]
 fn a_mute_server_costs_its_time_once() {
-    let folder = Folder::new("mute");
+    let folder = TemporaryFolder::new("mute");
     let (url, asked) = serve(Vec::new());
     let client = client(&folder, &[&url]);
     client.find(&ID).unwrap_err();
@@ -150,7 +150,7 @@ fn what_is_too_big_or_empty_or_cut_short_is_not_kept() {
             answer("200 OK", "Content-Length: 500\r\n", b"only this"),
         ),
     ] {
-        let folder = Folder::new(name);
+        let folder = TemporaryFolder::new(name);
         let (url, _asked) = serve(answer);
         let error = client(&folder, &[&url]).find(&ID);
         assert!(error.is_err(), "{name}: {error:?}");
@@ -162,7 +162,7 @@ fn what_is_too_big_or_empty_or_cut_short_is_not_kept() {
 
 #[test]
 fn no_redirection_is_followed_from_http() {
-    let folder = Folder::new("redirected");
+    let folder = TemporaryFolder::new("redirected");
     let (elsewhere, asked) = serve(answer("200 OK", "Content-Length: 5\r\n", b"decoy"));
     for target in [
         elsewhere.as_str(),
@@ -181,7 +181,7 @@ fn no_redirection_is_followed_from_http() {
 /// elfutils keeps an empty file for a while of what no server has.
 #[test]
 fn a_miss_of_elfutils_is_one_of_ours_while_it_is_new() {
-    let folder = Folder::new("miss");
+    let folder = TemporaryFolder::new("miss");
     let (url, asked) = serve(answer("200 OK", "Content-Length: 5\r\n", b"debug"));
     fs::create_dir_all(folder.entry().parent().unwrap()).unwrap();
     let file = File::create(folder.entry()).unwrap();
@@ -199,7 +199,7 @@ fn a_miss_of_elfutils_is_one_of_ours_while_it_is_new() {
 
 #[test]
 fn only_http_and_https_are_asked() {
-    let limits = Limits {
+    let limits = ServerLimits {
         answer: PATIENCE,
         whole: TIME_MAX,
     };

@@ -3,7 +3,7 @@
 //! privileges that reads them.
 
 use super::Times;
-use nsprobe_containers::{open_in, Error, OpenedFile, Process};
+use nsprobe_containers::{open_in, OpenedFile, Process, TargetError};
 use nsprobe_worker::{Generated, GeneratedFile, GeneratedName, Worker};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const SLACK: Duration = Duration::from_millis(50);
 
 /// Reads the files of a process.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct JitReader {
     worker: Worker,
     pub(super) child: Option<Generated>,
     /// Why there will be none any more.
@@ -38,9 +38,9 @@ pub(super) struct Followed {
     pub(super) hangs: bool,
 }
 
-impl Reader {
-    pub(super) fn new(worker: &Worker) -> Reader {
-        Reader {
+impl JitReader {
+    pub(super) fn new(worker: &Worker) -> JitReader {
+        JitReader {
             worker: worker.clone(),
             child: None,
             trouble: None,
@@ -65,12 +65,12 @@ impl Reader {
     /// Asks the child, which is no more when it fails.
     fn ask<T>(
         &mut self,
-        ask: impl FnOnce(&mut Generated) -> nsprobe_worker::Result<T>,
+        ask: impl FnOnce(&mut Generated) -> Result<T, nsprobe_worker::WorkerError>,
     ) -> Result<T, String> {
         let answer = ask(self.child()?);
         answer.map_err(|why| {
             let why = match why {
-                nsprobe_worker::Error::Fatal(death) => {
+                nsprobe_worker::WorkerError::Fatal(death) => {
                     format!("the parser {death} on what its process says of it")
                 }
                 why => why.to_string(),
@@ -126,13 +126,13 @@ impl Followed {
         process: &Process,
         started: Times,
         path: PathBuf,
-        reader: &mut Reader,
+        reader: &mut JitReader,
     ) -> bool {
         let opened = open_in(process, &path);
         self.path = path;
-        self.hangs = matches!(opened, Err(Error::TimedOut { .. }));
+        self.hangs = matches!(opened, Err(TargetError::TimedOut { .. }));
         let opened = opened.map_err(|error| match error {
-            Error::NotFound { .. } => format!("no {}", self.path.display()),
+            TargetError::NotFound { .. } => format!("no {}", self.path.display()),
             error => error.to_string(),
         });
         let checked = opened.and_then(|opened| check(opened, process, started));
@@ -155,7 +155,7 @@ impl Followed {
         }
     }
 
-    fn read(&mut self, opened: &OpenedFile, reader: &mut Reader) -> bool {
+    fn read(&mut self, opened: &OpenedFile, reader: &mut JitReader) -> bool {
         // An empty file is no reason to start a child; one that was read before must be forgotten.
         if opened.size == self.bytes && reader.child.is_none() {
             return true;

@@ -2,7 +2,7 @@
 //! The search for one program's debug files: the stripped debug file, then its dwz supplement, then
 //! split DWARF.
 
-use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
+use super::{place, DebugRoot, DebugSearch, FoundDebugFiles, Owners, Reach, Viewer};
 use crate::names::debuginfod::Debuginfod;
 use nsprobe_containers::{OpenedFile, Process, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, SplitUnit, Supplementary};
@@ -21,18 +21,18 @@ const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
 pub(super) struct DebugFileSearch<'a> {
-    search: &'a Search,
+    search: &'a DebugSearch,
     program: &'a SandboxedBinary,
     path: PathBuf,
     is_deleted: bool,
-    views: Vec<View<'a>>,
+    views: Vec<DebugRoot<'a>>,
     reach: Reach,
     found: FoundDebugFiles,
 }
 
 impl<'a> DebugFileSearch<'a> {
     pub(super) fn new(
-        search: &'a Search,
+        search: &'a DebugSearch,
         program: &'a SandboxedBinary,
         path: &Path,
         owners: Owners<'a>,
@@ -83,7 +83,7 @@ impl<'a> DebugFileSearch<'a> {
     /// on this machine, or where the program itself is. Another process with the number of the
     /// one that mapped the program has files of its own.
     fn open(&mut self, at: usize, names: Vec<PathBuf>) -> Vec<OpenedFile> {
-        let is_ours = |view: &View<'_>| view.found_in == FoundIn::Host;
+        let is_ours = |view: &DebugRoot<'_>| view.found_in == FoundIn::Host;
         let Some(view) = self.views.get(at) else {
             return Vec::new();
         };
@@ -175,7 +175,7 @@ impl<'a> DebugFileSearch<'a> {
             .iter()
             .map(|name| name.display().to_string())
             .collect();
-        let searched = |view: &&View<'_>| view.has_program.get() != Some(&false);
+        let searched = |view: &&DebugRoot<'_>| view.has_program.get() != Some(&false);
         let searched = self.views.iter().filter(searched);
         let mut places: Vec<&str> = searched.map(|view| place(view.found_in)).collect();
         places.dedup();
@@ -284,7 +284,7 @@ impl<'a> DebugFileSearch<'a> {
 }
 
 /// Says that a container's file is not used for probes that reach others, and what to do.
-fn unused(view: &View<'_>, opened: &OpenedFile) -> String {
+fn unused(view: &DebugRoot<'_>, opened: &OpenedFile) -> String {
     let of = match view.viewer {
         Viewer::Process(process) => format!(" of process {}", process.pid()),
         _ => String::new(),

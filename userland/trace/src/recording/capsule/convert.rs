@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts between values in memory and their form in capsules.
 
-use crate::hits::label::{ProbeLabel, Role};
+use crate::hits::label::{ProbeLabel, ProbeRole};
 use crate::hits::words::{found_in, found_of, source_name, source_of};
-use crate::names::named::{Named, Placed};
-use crate::names::Line;
+use crate::names::named::{NamedFrame, Placed};
+use crate::names::NamesNote;
 use crate::summary::{MissedCalls, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::{Counters, ProbeId};
 use nsprobe_capsule::model::{
-    self, FrameName, Function, GeneratedName, KernelName, Object, Probe, Text,
+    self, FrameName, GeneratedName, KernelName, Object, RecordedFunction, RecordedProbe, Text,
 };
 use nsprobe_capsule::GeneratedPlace;
 use nsprobe_symbolize::{FileOffset, KernelSymbol, SourceFrame};
@@ -23,16 +23,16 @@ use std::time::Duration;
 /// The reason shown at a frame without a recorded name.
 const NOT_NAMED: &str = "its name was not recorded; `nsprobe symbolize` finds it in the file";
 
-const ROLES: [(Role, &str); 4] = [
-    (Role::Whole, "whole"),
-    (Role::Begin, "begin"),
-    (Role::Exit, "exit"),
-    (Role::Leave, "leave"),
+const ROLES: [(ProbeRole, &str); 4] = [
+    (ProbeRole::Whole, "whole"),
+    (ProbeRole::Begin, "begin"),
+    (ProbeRole::Exit, "exit"),
+    (ProbeRole::Leave, "leave"),
 ];
 
-pub(crate) fn probe(label: &ProbeLabel) -> Probe {
+pub(crate) fn probe(label: &ProbeLabel) -> RecordedProbe {
     let role = ROLES.iter().find(|(role, _)| *role == label.role);
-    Probe {
+    RecordedProbe {
         id: label.id.0,
         planned: label.planned as u64,
         role: role.map_or("", |(_, name)| name).to_owned(),
@@ -45,7 +45,7 @@ pub(crate) fn probe(label: &ProbeLabel) -> Probe {
 }
 
 /// The label of a probe. A recorder need not have escaped it.
-pub fn label(probe: &Probe) -> ProbeLabel {
+pub fn label(probe: &RecordedProbe) -> ProbeLabel {
     let role = ROLES.iter().find(|(_, name)| *name == probe.role);
     let file = Path::new(&probe.binary)
         .file_name()
@@ -64,7 +64,7 @@ pub fn label(probe: &Probe) -> ProbeLabel {
         fields: probe.fields.clone().into(),
         symbols: None,
         planned: probe.planned as usize,
-        role: role.map_or(Role::Whole, |(role, _)| *role),
+        role: role.map_or(ProbeRole::Whole, |(role, _)| *role),
     }
 }
 
@@ -107,7 +107,7 @@ pub fn path(text: &Text) -> PathBuf {
 }
 
 /// The name of a place, as capsules have it.
-pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -> FrameName {
+pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &NamedFrame) -> FrameName {
     FrameName {
         object,
         offset,
@@ -123,7 +123,11 @@ pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -
 }
 
 /// The name of a place in generated code, from a time on.
-pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named) -> GeneratedName {
+pub(crate) fn generated_name(
+    place: GeneratedPlace,
+    from_ns: u64,
+    named: &NamedFrame,
+) -> GeneratedName {
     GeneratedName {
         pid: place.pid,
         address: place.address,
@@ -137,19 +141,19 @@ pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named)
 }
 
 /// Converts it back.
-pub(crate) fn code_name(name: &GeneratedName) -> Named {
-    Named {
+pub(crate) fn code_name(name: &GeneratedName) -> NamedFrame {
+    NamedFrame {
         functions: name.functions.iter().map(source_frame).collect(),
         source: name.source.as_deref().and_then(source_of),
         path: name.path.as_ref().map(path),
         unresolved: name.unresolved.clone(),
-        ..Named::default()
+        ..NamedFrame::default()
     }
 }
 
 /// A function at a place.
-pub fn function(frame: &SourceFrame) -> Function {
-    Function {
+pub fn function(frame: &SourceFrame) -> RecordedFunction {
+    RecordedFunction {
         name: frame.function.clone(),
         offset: frame.function_offset,
         file: frame.file.clone(),
@@ -158,7 +162,7 @@ pub fn function(frame: &SourceFrame) -> Function {
     }
 }
 
-fn source_frame(function: &Function) -> SourceFrame {
+fn source_frame(function: &RecordedFunction) -> SourceFrame {
     SourceFrame {
         function: function.name.clone(),
         function_offset: function.offset,
@@ -169,13 +173,13 @@ fn source_frame(function: &Function) -> SourceFrame {
 }
 
 /// Converts the name of a place for output.
-pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named {
+pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> NamedFrame {
     let unusable = object.and_then(|object| object.unusable.clone());
-    let mut named = Named {
+    let mut named = NamedFrame {
         path: object.and_then(|object| object.path.as_ref()).map(path),
         build_id: object.map_or_else(String::new, known_build_id),
         unresolved: Some(unusable.unwrap_or_else(|| NOT_NAMED.to_owned())),
-        ..Named::default()
+        ..NamedFrame::default()
     };
     if let Some(name) = name {
         named.functions = name.functions.iter().map(source_frame).collect();
@@ -295,7 +299,7 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         has_stacks,
         probes: model.probes.iter().map(probe).collect(),
         tasks: model.tasks.clone(),
-        names: model.names.iter().cloned().map(Line::plain).collect(),
+        names: model.names.iter().cloned().map(NamesNote::plain).collect(),
         finished: 0,
         late: 0,
         rows: rows.and_then(Result::ok),

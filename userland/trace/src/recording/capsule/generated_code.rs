@@ -4,7 +4,7 @@
 use super::convert::code_name;
 use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
-use crate::names::named::{bare_address, Named};
+use crate::names::named::{bare_address, NamedFrame};
 use libnsprobe::common::record::{Frame, Unmapped};
 use nsprobe_capsule::model::GeneratedName;
 use nsprobe_capsule::{Generated, GeneratedPlace};
@@ -21,7 +21,7 @@ const NOT_NAMED: &str = "not in a file: generated code; its name was not recorde
 pub(super) struct GeneratedNames<'a> {
     known: &'a Generated<GeneratedName>,
     /// By place, and by the time from which on they hold.
-    names: HashMap<(GeneratedPlace, u64), Rc<Named>>,
+    names: HashMap<(GeneratedPlace, u64), Rc<NamedFrame>>,
     /// Frames that stand for all that are called alike.
     settled: Vec<FrameView>,
     numbers: HashMap<GeneratedName, u64>,
@@ -38,7 +38,7 @@ impl<'a> GeneratedNames<'a> {
     }
 
     /// Names a frame of a process at a moment; `None` if it is not generated code.
-    pub(super) fn name(&mut self, frame: &Frame, moment: Moment) -> Option<Rc<Named>> {
+    pub(super) fn name(&mut self, frame: &Frame, moment: Moment) -> Option<Rc<NamedFrame>> {
         let (place, name) = self.find(frame, moment)?;
         let from_ns = name.map_or(0, |name| name.from_ns);
         let named = self.names.entry((place, from_ns));
@@ -127,10 +127,10 @@ impl<'a> GeneratedNames<'a> {
     }
 }
 
-fn unnamed() -> Named {
-    Named {
+fn unnamed() -> NamedFrame {
+    NamedFrame {
         unresolved: Some(NOT_NAMED.to_owned()),
-        ..Named::default()
+        ..NamedFrame::default()
     }
 }
 
@@ -138,7 +138,7 @@ fn unnamed() -> Named {
 mod tests {
     use super::*;
     use libnsprobe::common::record::{Method, Unmapped};
-    use nsprobe_capsule::model::{Function, Text};
+    use nsprobe_capsule::model::{RecordedFunction, Text};
 
     const ADDRESS: u64 = 0x7f00_0000_1000;
 
@@ -155,10 +155,10 @@ mod tests {
             pid,
             address,
             from_ns,
-            functions: vec![Function {
+            functions: vec![RecordedFunction {
                 name: function.to_owned(),
                 offset: Some(6),
-                ..Function::default()
+                ..RecordedFunction::default()
             }],
             source: Some("perf-map".to_owned()),
             path: Some(Text(b"/tmp/perf-1.map".to_vec())),
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn told(named: &Named) -> &str {
+    fn told(named: &NamedFrame) -> &str {
         match named.functions.first() {
             Some(function) => &function.function,
             None => named.unresolved.as_deref().expect("a reason"),

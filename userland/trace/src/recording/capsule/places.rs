@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The containers of a capsule, derived from its tasks.
 
-use crate::tasks::{Known, Place, Places};
+use crate::tasks::{NamedContainer, Place, Places};
 use libnsprobe::common::record::Hit;
 use nsprobe_capsule::model::Container;
 use nsprobe_capsule::Contents;
@@ -11,8 +11,8 @@ use std::rc::Rc;
 /// The containers that a capsule knows.
 #[derive(Debug, Default)]
 pub struct CapsulePlaces {
-    by_group: HashMap<u64, Rc<Known>>,
-    by_namespace: HashMap<u64, Rc<Known>>,
+    by_group: HashMap<u64, Rc<NamedContainer>>,
+    by_namespace: HashMap<u64, Rc<NamedContainer>>,
 }
 
 impl CapsulePlaces {
@@ -46,16 +46,16 @@ impl CapsulePlaces {
 }
 
 impl Places for CapsulePlaces {
-    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<NamedContainer>> {
         let by_group = self.by_group.get(&cgroup);
         let known = by_group.or_else(|| self.by_namespace.get(&pid_namespace));
         known.map(Rc::clone)
     }
 }
 
-fn known(container: &Container) -> Option<Known> {
+fn known(container: &Container) -> Option<NamedContainer> {
     let runtime = container.runtime.as_deref().unwrap_or("container");
-    Some(Known {
+    Some(NamedContainer {
         name: container.name.clone()?,
         runtime: runtime.to_owned(),
         id: container.id.clone(),

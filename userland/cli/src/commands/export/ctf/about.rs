@@ -2,7 +2,7 @@
 //! The metadata of a trace.
 
 use crate::args::CtfPlan;
-use nsprobe_capsule::model::{Header, Text};
+use nsprobe_capsule::model::{RecordingHeader, Text};
 use nsprobe_ctf::{Description, EnvironmentValue, UNKNOWN_OFFSET};
 use nsprobe_trace::recording::capsule::Capsule;
 
@@ -10,7 +10,7 @@ use nsprobe_trace::recording::capsule::Capsule;
 pub(super) fn description(capsule: &Capsule, plan: &CtfPlan) -> Description {
     let header = capsule.contents.header.as_ref();
     let (id, _) = capsule.reader.resume();
-    let text = |part: fn(&Header) -> String| header.map_or_else(|| "?".to_owned(), part);
+    let text = |part: fn(&RecordingHeader) -> String| header.map_or_else(|| "?".to_owned(), part);
     let [major, minor, patch] = plan.shape.version();
     let texts = [
         ("hostname", text(|header| lossy(&header.host))),

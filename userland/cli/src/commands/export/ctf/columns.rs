@@ -4,8 +4,8 @@
 
 use crate::output::fields;
 use nsprobe_ctf::{Field, FieldNames, Type, Value};
-use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
-use nsprobe_spec::syntax::Format;
+use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
+use nsprobe_spec::syntax::ValueFormat;
 
 /// Encoding of a field of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Column {
 
 impl Column {
     /// The encoding of a field of that shape, and its types: none, one, or two.
-    pub(super) fn of(shape: &Shape) -> (Column, Vec<Type>) {
+    pub(super) fn of(shape: &WordShape) -> (Column, Vec<Type>) {
         let number = |signed, kind| (Column::Number { signed }, vec![kind]);
         let base = |base| Type::Integer {
             bits: 64,
@@ -40,28 +40,30 @@ impl Column {
             base,
         };
         match shape {
-            Shape::Number(Format::Decimal { signed: false, .. }) => number(false, base(10)),
-            Shape::Number(Format::Hex { .. }) => number(false, base(16)),
-            Shape::Number(Format::Bits) => number(false, base(2)),
-            Shape::Character | Shape::Number(Format::Char | Format::Bool) => {
+            WordShape::Number(ValueFormat::Decimal { signed: false, .. }) => {
                 number(false, base(10))
             }
-            Shape::Word | Shape::Number(_) => number(true, Type::signed(64)),
-            Shape::Enumeration { .. } => (
+            WordShape::Number(ValueFormat::Hex { .. }) => number(false, base(16)),
+            WordShape::Number(ValueFormat::Bits) => number(false, base(2)),
+            WordShape::Character | WordShape::Number(ValueFormat::Char | ValueFormat::Bool) => {
+                number(false, base(10))
+            }
+            WordShape::Word | WordShape::Number(_) => number(true, Type::signed(64)),
+            WordShape::Enumeration { .. } => (
                 Column::Named { signed: true },
                 vec![Type::signed(64), Type::Text],
             ),
-            Shape::Symbol => (
+            WordShape::Symbol => (
                 Column::Named { signed: false },
                 vec![Type::hex(), Type::Text],
             ),
-            Shape::Float { .. } => (Column::Float, vec![Type::Float]),
-            Shape::Text { .. }
-            | Shape::Slice { .. }
-            | Shape::Comm
-            | Shape::Object { .. }
-            | Shape::Split { .. } => (Column::Text, vec![Type::Text]),
-            Shape::Bytes { .. } => {
+            WordShape::Float { .. } => (Column::Float, vec![Type::Float]),
+            WordShape::Text { .. }
+            | WordShape::Slice { .. }
+            | WordShape::Comm
+            | WordShape::Object { .. }
+            | WordShape::Split { .. } => (Column::Text, vec![Type::Text]),
+            WordShape::Bytes { .. } => {
                 let byte = Type::Integer {
                     bits: 8,
                     signed: false,
@@ -69,7 +71,7 @@ impl Column {
                 };
                 (Column::Bytes, vec![Type::sequence(byte)])
             }
-            Shape::Missing => (Column::Missing, Vec::new()),
+            WordShape::Missing => (Column::Missing, Vec::new()),
         }
     }
 
@@ -156,7 +158,7 @@ fn number(value: &FieldValue) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn told(shape: &Shape, value: &FieldValue) -> (Vec<Value<'static>>, bool) {
+    fn told(shape: &WordShape, value: &FieldValue) -> (Vec<Value<'static>>, bool) {
         let (column, kinds) = Column::of(shape);
         let mut values = Vec::new();
         let is_there = column.push(value, &mut values);
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_bits() {
-        let word = |value| told(&Shape::Word, &value);
+        let word = |value| told(&WordShape::Word, &value);
         assert_eq!(
             word(FieldValue::Signed(-5)),
             (vec![Value::Signed(-5)], true)
@@ -175,7 +177,7 @@ mod tests {
             word(FieldValue::Hex(u64::MAX - 1)),
             (vec![Value::Signed(-2)], true)
         );
-        let hex = Shape::Number(Format::Hex { bytes: 8 });
+        let hex = WordShape::Number(ValueFormat::Hex { bytes: 8 });
         assert_eq!(
             told(&hex, &FieldValue::Hex(u64::MAX)),
             (vec![Value::Unsigned(u64::MAX)], true)
@@ -185,10 +187,10 @@ mod tests {
     #[test]
     fn what_is_absent_has_something_in_its_place() {
         let symbol = (vec![Value::Unsigned(0), owned(Vec::new())], false);
-        assert_eq!(told(&Shape::Symbol, &FieldValue::Absent), symbol);
-        let text = told(&Shape::Text { most: 8 }, &FieldValue::Absent);
+        assert_eq!(told(&WordShape::Symbol, &FieldValue::Absent), symbol);
+        let text = told(&WordShape::Text { most: 8 }, &FieldValue::Absent);
         assert_eq!(text, (vec![owned(Vec::new())], false));
-        let bytes = told(&Shape::Bytes { count: 8 }, &FieldValue::Absent);
+        let bytes = told(&WordShape::Bytes { count: 8 }, &FieldValue::Absent);
         assert_eq!(bytes, (vec![Value::List(Vec::new())], false));
     }
 }

@@ -3,11 +3,11 @@
 
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TASK_ALIVE;
-use nsprobe_capsule::Reader;
+use nsprobe_capsule::CapsuleReader;
 use std::fs::File;
 
 /// The times of the first and the last of them; none when there is no dump.
-pub(super) fn span(reader: &mut Reader<File>) -> anyhow::Result<Option<(u64, u64)>> {
+pub(super) fn span(reader: &mut CapsuleReader<File>) -> anyhow::Result<Option<(u64, u64)>> {
     let mut span: Option<(u64, u64)> = None;
     reader.each_task_before(|record| -> anyhow::Result<()> {
         if let Record::Task(task, _) = record {

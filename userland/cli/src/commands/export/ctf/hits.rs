@@ -5,7 +5,7 @@ use super::columns::{self, owned, Column};
 use libnsprobe::common::record::{Frame, StackEnd};
 use nsprobe_capsule::Contents;
 use nsprobe_ctf::{
-    Channel, ChannelId, Error, EventClass, EventId, Field, FieldNames, Trace, Type, Value,
+    Channel, ChannelId, CtfError, EventClass, EventId, Field, FieldNames, Trace, Type, Value,
 };
 use nsprobe_symbolize::SourceFrame;
 use nsprobe_trace::hits::view::{FrameView, HitView, KernelFrame};
@@ -80,7 +80,7 @@ impl Hits {
             let class = self.class(trace, view)?;
             self.classes.insert(key, class);
         }
-        let class = self.classes.get(&key).ok_or(Error::NoClass)?;
+        let class = self.classes.get(&key).ok_or(CtfError::NoClass)?;
         let values = self.values(class, view);
         trace.event(
             class.id,
@@ -93,7 +93,7 @@ impl Hits {
     }
 
     /// The event class of hits like this one.
-    fn class(&self, trace: &mut Trace, view: &HitView<'_>) -> Result<Class, Error> {
+    fn class(&self, trace: &mut Trace, view: &HitView<'_>) -> Result<Class, CtfError> {
         let mut names = FieldNames::default();
         names.reserve(&[ABSENT, ELAPSED, STACK_OBJECTS, STACK_OFFSETS]);
         names.reserve(&[STACK_NAMES, STACK_END, KERNEL_STACK, KERNEL_STACK_NAMES]);

@@ -4,7 +4,7 @@
 use super::columns::owned;
 use libnsprobe::common::record::{OffRecord, WriteRecord};
 use nsprobe_capsule::Contents;
-use nsprobe_ctf::{Channel, ChannelId, Error, EventClass, EventId, Field, Trace, Type, Value};
+use nsprobe_ctf::{Channel, ChannelId, CtfError, EventClass, EventId, Field, Trace, Type, Value};
 
 /// The channel of these events.
 pub(super) struct Notes {
@@ -16,7 +16,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// With a channel of their own.
-    pub(super) fn new(trace: &mut Trace) -> Result<Notes, Error> {
+    pub(super) fn new(trace: &mut Trace) -> Result<Notes, CtfError> {
         let channel = trace.channel(Channel {
             name: "notes".to_owned(),
             context: Vec::new(),
@@ -75,7 +75,7 @@ impl Notes {
         trace: &mut Trace,
         contents: &Contents,
         time_ns: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         for container in &contents.containers {
             let text = |text: &Option<String>| owned(text.clone().unwrap_or_default().into_bytes());
             let values = [
@@ -106,7 +106,7 @@ impl Notes {
         trace: &mut Trace,
         write: &WriteRecord,
         probe: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CtfError> {
         let place = crate::output::text::place_of(write);
         let values = [
             Value::text(probe),
@@ -122,7 +122,12 @@ impl Notes {
     }
 
     /// A probe was turned off. Its record does not say on which CPU.
-    pub(super) fn off(&self, trace: &mut Trace, off: &OffRecord, probe: &str) -> Result<(), Error> {
+    pub(super) fn off(
+        &self,
+        trace: &mut Trace,
+        off: &OffRecord,
+        probe: &str,
+    ) -> Result<(), CtfError> {
         let values = [Value::text(probe), off.limit.into()];
         trace.event(self.off, 0, off.time_ns, &[], &values)
     }
@@ -133,7 +138,7 @@ fn class(
     channel: ChannelId,
     name: &str,
     fields: Vec<(&str, Type)>,
-) -> Result<EventId, Error> {
+) -> Result<EventId, CtfError> {
     let fields = fields.into_iter();
     let class = EventClass {
         name: name.to_owned(),

@@ -4,7 +4,7 @@ use super::*;
 use libnsprobe::common::task::{
     TaskDetails, TaskLevel, TaskRecord, TASK_ALIVE, TASK_EXIT, TASK_FORK, TASK_KERNEL,
 };
-use nsprobe_trace::tasks::{CpuRow, Known};
+use nsprobe_trace::tasks::{CpuRow, NamedContainer};
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
@@ -13,9 +13,9 @@ const MS: u64 = 1_000_000;
 struct Web;
 
 impl Places for Web {
-    fn container(&self, _: u64, pid_namespace: u64) -> Option<Rc<Known>> {
+    fn container(&self, _: u64, pid_namespace: u64) -> Option<Rc<NamedContainer>> {
         (pid_namespace == 200).then(|| {
-            Rc::new(Known {
+            Rc::new(NamedContainer {
                 name: "web".to_owned(),
                 runtime: "podman".to_owned(),
                 id: None,
@@ -87,7 +87,7 @@ fn reading(time_ms: u64, rows: &[CpuRow]) -> CpuReading {
 fn read(meter: &mut Meter, tasks: &Tasks, reading: CpuReading) -> Option<Interval> {
     let wanted = Wanted {
         places: &Web,
-        scope: &Scope::default(),
+        scope: &SelectedTasks::default(),
     };
     let boot_ns = reading.time_ns;
     meter.read(reading, tasks, boot_ns, &wanted)
