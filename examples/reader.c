@@ -2,8 +2,7 @@
 // flags: -O2 -Wall -Wextra
 //
 // A reader of /dev/nsprobe with nothing but libc and nsprobe.h:
-//   reader FILE OFFSET [PID]         maps the rings and prints their records
-//   reader --cat FILE OFFSET [PID]   configures the session and leaves it to cat
+//   reader FILE OFFSET [PID]   maps the rings and prints their records
 #define _GNU_SOURCE
 #include "../include/nsprobe.h"
 #include <err.h>
@@ -11,7 +10,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,22 +23,54 @@ static long must(long result, const char *what)
 	return result;
 }
 
-static void print(const struct nsprobe_hit *hit, const __u64 *words)
+static void print_escaped(const __u8 *name, size_t bytes)
 {
-	if (hit->header.kind != NSPROBE_KIND_HIT) {
-		printf("record of kind %u\n", hit->header.kind);
-		return;
-	}
-	printf("%.16s %u (%u in its namespace):", hit->comm, hit->pid, hit->ns_pid);
-	for (int i = 0; i < hit->words; i++) {
-		__u32 object = NSPROBE_FRAME_OBJECT(words[i]);
+	for (; bytes && *name; bytes--, name++)
+		if (*name > ' ' && *name <= '~' && *name != '\\')
+			putchar(*name);
+		else
+			printf("\\x%02x", *name);
+}
+
+static void print_hit(const struct nsprobe_hit *hit, size_t bytes)
+{
+	const __u64 *word = (const void *)(hit + 1), *end;
+
+	if (bytes < sizeof(*hit))
+		errx(1, "a hit of %zu bytes", bytes);
+	word += !!(hit->flags & NSPROBE_HIT_RETURN); /* the time since the call */
+	end = word + hit->words;
+	if ((size_t)((const char *)end - (const char *)hit) > bytes)
+		errx(1, "a hit of %zu bytes with %u words", bytes, hit->words);
+	printf("%llu.%09llu cpu %u ", hit->time_ns / 1000000000, hit->time_ns % 1000000000,
+	       hit->cpu);
+	print_escaped(hit->comm, sizeof(hit->comm));
+	printf(" pid %u tid %u (%u in its namespace):", hit->pid, hit->tid, hit->ns_pid);
+	for (; word < end; word++) {
+		__u32 object = NSPROBE_FRAME_OBJECT(*word);
 
 		if (object)
-			printf(" %u+0x%llx", object, NSPROBE_FRAME_OFFSET(words[i]));
-		else
-			printf(" 0x%llx", words[++i]);
+			printf(" %u+0x%llx", object, NSPROBE_FRAME_OFFSET(*word));
+		else if (++word < end) /* a bare address is a word of its own */
+			printf(" 0x%llx", *word);
 	}
 	puts("");
+}
+
+static void print(const void *record, size_t bytes)
+{
+	const struct nsprobe_header *header = record;
+	const struct nsprobe_object_record *object = record;
+	const struct nsprobe_lost *lost = record;
+
+	if (header->kind == NSPROBE_KIND_HIT)
+		print_hit(record, bytes);
+	else if (header->kind == NSPROBE_KIND_OBJECT && bytes >= sizeof(*object))
+		printf("object %u: inode %llu\n", object->id, object->identity.ino);
+	else if (header->kind == NSPROBE_KIND_LOST && bytes >= sizeof(*lost))
+		printf("lost %llu\n", lost->count);
+	else
+		printf("record of kind %u\n", header->kind);
 }
 
 static void drain(__u64 *consumer, const struct nsprobe_producer_page *producer)
@@ -54,26 +84,25 @@ static void drain(__u64 *consumer, const struct nsprobe_producer_page *producer)
 
 		if (word & NSPROBE_BUSY)
 			return;
-		for (__u64 i = 0; i < (word & NSPROBE_LENGTH) / 8; i++)
+		__u32 bytes = word & NSPROBE_LENGTH;
+		if (bytes < sizeof(struct nsprobe_header) || bytes > sizeof(copy) || bytes % 8)
+			errx(1, "a record of %u bytes", bytes);
+		for (__u32 i = 0; i < bytes / 8; i++)
 			copy[i] = data[(at / 8 + i) & mask];
 		if (!(word & NSPROBE_DISCARD))
-			print((void *)copy, copy + sizeof(struct nsprobe_hit) / 8);
-		at += word & NSPROBE_LENGTH;
+			print(copy, bytes);
+		at += bytes;
 		__atomic_store_n(consumer, at, __ATOMIC_RELEASE);
 	}
 }
 
 int main(int argc, char **argv)
 {
-	int cat = argc > 1 && !strcmp(argv[1], "--cat");
-
-	if ((argc -= cat) < 3)
-		errx(2, "usage: reader [--cat] FILE OFFSET [PID]");
-	argv += cat;
+	if (argc < 3)
+		errx(2, "usage: reader FILE OFFSET [PID]");
 	__u32 pid = argc > 3 ? atoi(argv[3]) : 0;
 	int fd = must(open(NSPROBE_DEVICE, O_RDWR), NSPROBE_DEVICE);
-	struct nsprobe_setup setup = { .size = sizeof(setup), .ring_bytes = 1 << 18,
-		.flags = cat ? NSPROBE_SETUP_TEXT : 0 };
+	struct nsprobe_setup setup = { .size = sizeof(setup), .ring_bytes = 1 << 18 };
 	struct nsprobe_filter filter = { .size = sizeof(filter), .flags = NSPROBE_FILTER_PIDS,
 		.pids = ADDRESS(&pid), .pid_count = 1 };
 	struct nsprobe_probe probe = { .fd = must(open(argv[1], O_RDONLY), argv[1]),
@@ -86,8 +115,6 @@ int main(int argc, char **argv)
 	if (pid)
 		must(ioctl(fd, NSPROBE_IOC_FILTER, &filter), "filter");
 	must(ioctl(fd, NSPROBE_IOC_ATTACH, &attach), "attach");
-	if (cat)
-		must(dup2(fd, STDIN_FILENO) < 0 ? -1 : execlp("cat", "cat", NULL), "cat");
 
 	void *consumer[setup.rings], *producer[setup.rings];
 	for (__u32 i = 0; i < setup.rings; i++) {

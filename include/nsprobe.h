@@ -215,9 +215,6 @@ enum nsprobe_version {
 /* nsprobe_info.features: NSPROBE_OBJECT_FD hands out the file of an object. */
 #define NSPROBE_FEATURE_OBJECT_FD (1ULL << 3)
 
-/* nsprobe_info.features: NSPROBE_SETUP_TEXT. */
-#define NSPROBE_FEATURE_TEXT (1ULL << 4)
-
 /* nsprobe_info.features: return probes. */
 #define NSPROBE_FEATURE_RETURN (1ULL << 5)
 
@@ -349,12 +346,6 @@ struct nsprobe_info {
 	/* The module's release, NUL-padded. */
 	__u8 release[32];
 };
-
-/*
- * nsprobe_setup.flags: read() gives one line of text per record instead of the
- * records themselves.
- */
-#define NSPROBE_SETUP_TEXT (1U << 0)
 
 /*
  * nsprobe_setup.flags: probes of this session may have programs that write.

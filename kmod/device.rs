@@ -120,7 +120,6 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_STACK_FP
             | abi::FEATURE_FILTER_PID
             | abi::FEATURE_OBJECT_FD
-            | abi::FEATURE_TEXT
             | abi::FEATURE_RETURN
             | abi::FEATURE_PROGRAM
             | abi::FEATURE_SINKS
@@ -152,11 +151,10 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let mut request = UserStruct::<Setup>::read(arg)?;
     let setup = &mut request.value;
-    let known = abi::SETUP_TEXT | abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
+    let known = abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
     if setup.flags & !known != 0 || setup.reserved != 0 {
         return Err(EINVAL);
     }
-    let as_text = setup.flags & abi::SETUP_TEXT != 0;
     let modifies = setup.flags & abi::SETUP_MODIFY != 0;
     let overwrite = setup.flags & abi::SETUP_OVERWRITE != 0;
     if modifies {
@@ -172,7 +170,7 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     // Write back before the session has the rings: if that fails, the caller does not know of them,
     // and could not make others.
     request.write_back()?;
-    session.keep_rings(rings, as_text, modifies)
+    session.keep_rings(rings, modifies)
 }
 
 fn freeze(session: &Session, arg: UserPtr) -> Result {

@@ -73,7 +73,6 @@ enum Access {
 #[pin_data]
 pub(crate) struct Session {
     context: Arc<Context>,
-    as_text: SetOnce<bool>,
     access: SetOnce<Access>,
     #[pin]
     probes: Mutex<Probes>,
@@ -92,7 +91,6 @@ impl Session {
         KBox::pin_init(
             pin_init!(Session {
                 context,
-                as_text: SetOnce::new(),
                 access: SetOnce::new(),
                 probes <- new_mutex!(Probes::new()),
                 reader <- new_mutex!(Reader::new()),
@@ -122,14 +120,13 @@ impl Session {
     }
 
     /// Gives the session these rings. `EBUSY` if it has some.
-    pub(crate) fn keep_rings(&self, rings: Rings, as_text: bool, may_modify: bool) -> Result {
+    pub(crate) fn keep_rings(&self, rings: Rings, may_modify: bool) -> Result {
         // Under the lock, so that the rings of one caller are never paired with the flags of
         // another.
         let _probes = self.probes.lock();
         if self.context.rings.as_ref().is_some() {
             return Err(EBUSY);
         }
-        self.as_text.populate(as_text);
         self.context.may_modify.populate(may_modify);
         self.context.rings.populate(rings);
         Ok(())
@@ -278,7 +275,6 @@ impl Session {
     /// `read()`.
     pub(crate) fn read(&self, nonblocking: bool, mut out: UserSliceWriter) -> Result<usize> {
         let rings = self.rings_for(Access::Read)?;
-        let as_text = self.as_text.copy().unwrap_or(false);
         let mut reader = self.reader.lock();
         loop {
             // Checked again after a sleep, in which the lock was free.
@@ -286,7 +282,7 @@ impl Session {
                 return Err(EBUSY);
             }
             reader.prepare(rings)?;
-            let count = reader.fill(rings, as_text, &mut out)?;
+            let count = reader.fill(rings, &mut out)?;
             if count != 0 || out.is_empty() {
                 return Ok(count);
             }

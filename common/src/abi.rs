@@ -157,8 +157,6 @@ pub const FEATURE_STACK_FP: u64 = 1 << 1;
 pub const FEATURE_FILTER_PID: u64 = 1 << 2;
 /// [`Info::features`]: [`OBJECT_FD`] hands out the file of an object.
 pub const FEATURE_OBJECT_FD: u64 = 1 << 3;
-/// [`Info::features`]: [`SETUP_TEXT`].
-pub const FEATURE_TEXT: u64 = 1 << 4;
 /// [`Info::features`]: return probes.
 pub const FEATURE_RETURN: u64 = 1 << 5;
 /// [`Info::features`]: programs that fetch and require.
@@ -246,10 +244,6 @@ pub struct Info {
     pub release: [u8; 32],
 }
 const _: () = assert!(size_of::<Info>() == 72);
-
-/// [`Setup::flags`]: `read()` gives one line of text per record instead of the
-/// records themselves.
-pub const SETUP_TEXT: u32 = 1 << 0;
 
 /// [`Setup::flags`]: probes of this session may have programs that write. Needs
 /// CAP_SYS_ADMIN in the initial user namespace (`EPERM`), the module's parameter

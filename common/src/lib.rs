@@ -47,5 +47,4 @@ pub mod record;
 pub mod ring;
 pub mod table;
 pub mod task;
-pub mod text;
 pub mod unwind;

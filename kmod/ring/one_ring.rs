@@ -343,11 +343,14 @@ impl Ring {
         Some((self.pages.header(time_at), (header & LENGTH) as usize))
     }
 
-    /// Copies the complete record at `position` to `out` and frees its space.
-    pub(crate) fn take(&self, position: u64, out: &mut [u8]) {
+    /// Copies the complete record at `position` to `out`.
+    pub(crate) fn copy(&self, position: u64, out: &mut [u8]) {
         self.pages.read(position, out);
-        self.pages
-            .set_consumer(position.wrapping_add(out.len() as u64));
+    }
+
+    /// Frees the space in front of `position`.
+    pub(crate) fn free(&self, position: u64) {
+        self.pages.set_consumer(position);
     }
 }
 

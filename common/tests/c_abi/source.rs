@@ -38,9 +38,6 @@ pub(crate) struct Variant {
     pub(crate) number: String,
 }
 
-/// Constants that only Rust needs.
-const RUST_ONLY: [&str; 1] = ["LINE_BYTES_MAX"];
-
 /// Everything, in the order of the sources.
 pub(crate) fn read() -> Vec<Item> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -68,13 +65,11 @@ pub(crate) fn read() -> Vec<Item> {
 
 fn item(rust: Rust) -> Option<Item> {
     match rust {
-        Rust::Const(c) if public(&c.vis) && !RUST_ONLY.contains(&&*c.ident.to_string()) => {
-            Some(Item {
-                name: c.ident.to_string(),
-                doc: doc(&c.attrs),
-                what: What::Constant(*c.expr, type_name(&c.ty)),
-            })
-        }
+        Rust::Const(c) if public(&c.vis) => Some(Item {
+            name: c.ident.to_string(),
+            doc: doc(&c.attrs),
+            what: What::Constant(*c.expr, type_name(&c.ty)),
+        }),
         Rust::Struct(s) if public(&s.vis) && has_c_layout(&s.attrs) => {
             let Fields::Named(fields) = s.fields else {
                 panic!("{} has fields without names", s.ident)

@@ -131,6 +131,13 @@ impl Mapping {
         word.store(value, Ordering::Release);
     }
 
+    /// `read` of at most `bytes` to its beginning.
+    pub(crate) fn read_from(&self, fd: &impl AsRawFd, bytes: usize) -> io::Result<i64> {
+        assert!(bytes <= self.bytes);
+        // SAFETY: Within the mapping, of which no reference outlives a call.
+        result(unsafe { libc::read(fd.as_raw_fd(), self.at, bytes) } as i64)
+    }
+
     /// `mprotect` of the whole of it.
     pub(crate) fn protect(&self, protection: i32) -> io::Result<i64> {
         // SAFETY: Only the kernel's answer counts; a mapping that became

@@ -44,12 +44,11 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 23] = [
+    const NAMES: [(u64, &'static str); 22] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
         (abi::FEATURE_OBJECT_FD, "object-fd"),
-        (abi::FEATURE_TEXT, "text"),
         (abi::FEATURE_RETURN, "return"),
         (abi::FEATURE_PROGRAM, "program"),
         (abi::FEATURE_SINKS, "sinks"),
@@ -87,8 +86,6 @@ pub struct SetupOptions {
     pub ring_bytes: u64,
     /// Fill of a ring at which a sleeping reader wakes.
     pub watermark_bytes: u64,
-    /// `read()` gives lines of text.
-    pub text: bool,
     /// Programs may write. Needs CAP_SYS_ADMIN, and a module that was loaded with
     /// `allow_modify=1`. Not with `overwrite`.
     pub modify: bool,
@@ -103,7 +100,6 @@ impl SetupOptions {
         SetupOptions {
             ring_bytes,
             watermark_bytes: ring_bytes / 4,
-            text: false,
             modify: false,
             overwrite: false,
         }

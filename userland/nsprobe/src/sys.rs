@@ -9,9 +9,7 @@
 use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
-use nsprobe_common::abi::{
-    self, ObjectIdentity, DETACH_ALL, OBJECT_DROP, SETUP_MODIFY, SETUP_TEXT,
-};
+use nsprobe_common::abi::{self, ObjectIdentity, DETACH_ALL, OBJECT_DROP, SETUP_MODIFY};
 use nsprobe_common::program::Step;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
@@ -60,8 +58,7 @@ pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info, Errno> {
 pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup, Errno> {
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),
-        flags: if options.text { SETUP_TEXT } else { 0 }
-            | if options.modify { SETUP_MODIFY } else { 0 }
+        flags: if options.modify { SETUP_MODIFY } else { 0 }
             | if options.overwrite {
                 abi::SETUP_OVERWRITE
             } else {

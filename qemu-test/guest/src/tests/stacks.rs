@@ -347,9 +347,9 @@ fn is_of_kernel(number: u64) -> bool {
     (0xffff_8000_0000_0000..u64::MAX).contains(&number)
 }
 
-test! { core, the_text_of_a_stack_has_no_kernel_address, module }
-/// Neither as a word nor in a line: nothing of the kernel's memory gets to the reader.
-fn the_text_of_a_stack_has_no_kernel_address() {
+test! { core, no_record_has_a_kernel_address, module }
+/// Neither mapped nor by `read()`: nothing of the kernel's memory gets to the reader.
+fn no_record_has_a_kernel_address() {
     const CALLS: u64 = 2_000;
     const ROUNDS: u64 = 50;
     let _module = Module::load();
@@ -365,18 +365,21 @@ fn the_text_of_a_stack_has_no_kernel_address() {
     };
     let id = session.attach(victim.file(), probe).expect("a probe");
     session.probe(victim.file(), &function, abi::PROBE_STACK_IDS | WITH_CALLER);
+    let check = |word: u64| {
+        assert!(!is_of_kernel(word), "{word:#x} in a record");
+        // Of the lower half alone a time may look so.
+        let upper = (word >> 32) as u32;
+        for poison in POISONS {
+            let is_poison = upper == u32::from_ne_bytes([poison; 4]);
+            assert!(!is_poison, "{word:#x}: unused memory in a record");
+        }
+    };
     let mut words = 0;
     for _ in 0..ROUNDS {
         victim.call(CALLS);
         for ring in session.rings() {
             for word in ring.read(true) {
-                assert!(!is_of_kernel(word), "{word:#x} in a record");
-                // Of the lower half alone a time may look so.
-                let upper = (word >> 32) as u32;
-                for poison in POISONS {
-                    let is_poison = upper == u32::from_ne_bytes([poison; 4]);
-                    assert!(!is_poison, "{word:#x}: unused memory in a record");
-                }
+                check(word);
                 words += 1;
             }
         }
@@ -386,21 +389,15 @@ fn the_text_of_a_stack_has_no_kernel_address() {
     assert_eq!(counters.recorded, ROUNDS * CALLS, "{counters:?}");
     assert!(words > 10 * counters.recorded);
     drop(session);
-    // As lines, which have numbers in hexadecimal.
-    let mut session = Session::open();
-    session.setup(RING_BYTES, abi::SETUP_TEXT).expect("lines");
+    let session = Session::with_rings(RING_BYTES);
     session.probe(victim.file(), &function, WITH_CALLER);
     victim.call(500);
-    let (mut text, mut piece) = (String::new(), vec![0; 1 << 16]);
-    while text.matches(" hit probe ").count() < 500 {
-        let length = (&session.file).read(&mut piece).expect("lines");
-        text += std::str::from_utf8(&piece[..length]).expect("lines are ASCII");
-    }
-    let is_digit = |letter: char| letter.is_ascii_hexdigit();
-    let numbers = text.split(|letter| !is_digit(letter));
-    let numbers = numbers.filter_map(|digits| u64::from_str_radix(digits, 16).ok());
-    for number in numbers {
-        assert!(!is_of_kernel(number), "{number:#x} in {text}");
+    let (mut records, mut piece) = (Records::default(), vec![0; 1 << 16]);
+    while records.hits.len() < 500 {
+        let length = (&session.file).read(&mut piece).expect("records");
+        let words = super::readers::words(&piece[..length]);
+        words.iter().copied().for_each(check);
+        records.add(&words);
     }
 }
 
