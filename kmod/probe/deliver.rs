@@ -114,7 +114,13 @@ impl Probe {
     /// As `aggregate`, with the stack in the key, or its id in the span. A stack that is not complete yet goes into the
     /// ring instead, and user space adds it to its row.
     #[inline(never)]
-    fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> Outcome {
+    fn aggregate_with_stack(
+        &self,
+        table: &Table,
+        hit: &Hit<'_>,
+        words: &[u64],
+        value: u64,
+    ) -> Outcome {
         let mut stack = Stack::new();
         if let (Origin::Kernel(ip), true) = (hit.origin, self.flags & PROBE_KERNEL_STACK != 0) {
             push_kernel_frames(&mut stack, ip);
