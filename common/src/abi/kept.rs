@@ -17,7 +17,7 @@ pub struct Program {
     pub size: u32,
     /// Zero.
     pub flags: u32,
-    /// Address of the steps (see [`Step`](super::program::Step)).
+    /// Address of the steps (see [`Step`](super::super::program::Step)).
     pub steps: u64,
     /// Address of the constant bytes.
     pub data: u64,
@@ -27,7 +27,7 @@ pub struct Program {
     pub data_bytes: u32,
     /// Out: the program's id in this session, from 1 on.
     pub id: u32,
-    /// Out, on error: a [`Flaw`](super::program::Flaw), or zero.
+    /// Out, on error: a [`Flaw`](super::super::program::Flaw), or zero.
     pub flaw: u32,
     /// Out, on error: the index of the step that is wrong.
     pub flaw_step: u32,
@@ -83,7 +83,7 @@ pub struct Table {
     /// at.
     pub rows: u32,
     /// Words of the key that programs give: 0 to
-    /// [`KEY_WORDS_MAX`](super::program::KEY_WORDS_MAX).
+    /// [`KEY_WORDS_MAX`](super::super::program::KEY_WORDS_MAX).
     pub key_words: u32,
     /// Most frames of a row's stack, or zero. The stack is part of the key, but for
     /// spans.
@@ -163,7 +163,7 @@ pub struct Row {
     pub stack_words: u16,
     /// Words that the stack has room for.
     pub stack_capacity: u16,
-    /// Why the stack ends, a [`StackEnd`](super::record::StackEnd).
+    /// Why the stack ends, a [`StackEnd`](super::super::record::StackEnd).
     pub stack_end: u16,
     /// Words of buckets.
     pub buckets: u32,
@@ -289,7 +289,7 @@ pub struct Unwind {
     pub rule_count: u32,
     /// Answer: the object's id.
     pub object: u32,
-    /// Answer: what is wrong with the rows ([`Defect`](super::unwind::Defect)), or zero.
+    /// Answer: what is wrong with the rows ([`Defect`](super::super::unwind::Defect)), or zero.
     pub defect: u32,
     /// Answer: bytes of all rows of the session; with [`UNWIND_DROP`], of those dropped.
     pub bytes: u64,

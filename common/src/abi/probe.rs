@@ -73,14 +73,14 @@ pub const SINK_SPAN: u32 = 3;
 /// them. Only in a session with [`SETUP_OVERWRITE`].
 pub const PROBE_FREEZES: u32 = 1 << 3;
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a stack goes through a
-/// file that has no unwind rows, a [`StackCopy`](super::record::StackCopy) record precedes
-/// the hit's, which then ends with [`StackEnd::Copied`](super::record::StackEnd::Copied).
+/// file that has no unwind rows, a [`StackCopy`](super::super::record::StackCopy) record precedes
+/// the hit's, which then ends with [`StackEnd::Copied`](super::super::record::StackEnd::Copied).
 /// With [`SINK_TABLE`] such a hit is recorded, and in no row yet: the value and the key are
 /// its fields.
 pub const PROBE_COPIES: u32 = 1 << 4;
 
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: equal stacks are kept once,
-/// and records name them by an id ([`Hit::stack`](super::record::Hit::stack)). When there is
+/// and records name them by an id ([`Hit::stack`](super::super::record::Hit::stack)). When there is
 /// no room for more, the frames are in the record, as without this. With [`SINK_SPAN`] rows name
 /// them, in a table without room for stacks; a span for whose stack there is no room has none, and
 /// its hit counts as one with a truncated stack.
@@ -91,8 +91,8 @@ pub const PROBE_STACK_IDS: u32 = 1 << 5;
 pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a page of a stack in
 /// private memory is not there (paged out), the hit's record ends with
-/// [`StackEnd::Late`](super::frame::StackEnd::Late), and a
-/// [`LateStack`](super::record::LateStack) follows. The page is fetched before the task goes
+/// [`StackEnd::Late`](super::super::record::StackEnd::Late), and a
+/// [`LateStack`](super::super::record::LateStack) follows. The page is fetched before the task goes
 /// on, when the breakpoint's handlers are done. Not for memory of files, nor for what a
 /// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
 /// [`PROBE_COPIES`].
@@ -161,13 +161,13 @@ pub struct Probe {
     /// counted on each CPU, beginning with the first. Zero and one: all.
     pub every: u32,
     /// Deliver at most this number of hits a second, over all CPUs; further ones are counted as
-    /// limited. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: all.
+    /// limited. Up to [`RATE_MAX`](super::super::limit::RATE_MAX); zero: all.
     pub rate: u32,
     /// With `rate`: how many hits may come at once. Zero: as many as in a second.
     pub burst: u32,
     /// Turn the probe off for good when it is hit more often than this a second, over
-    /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
-    /// reports it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
+    /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::super::record::OffRecord)
+    /// reports it. Up to [`RATE_MAX`](super::super::limit::RATE_MAX); zero: never.
     pub runaway: u32,
     /// Which function's calls begin or end here, of [`PROBE_BEGIN`], [`PROBE_END`] and
     /// [`PROBE_LEAVE`]: a number from 1 on that user space gives it. Else zero.

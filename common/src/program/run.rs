@@ -43,7 +43,7 @@ pub trait Machine {
 /// array one word for its length in bytes and its bytes, zero-padded to words.
 /// Absent fields take one word of zero.
 pub trait Output {
-    /// Appends words; room for as many as [`check`] counted is there.
+    /// Appends words; room for as many as [`check`](super::check) counted is there.
     fn extend(&mut self, words: &[u64]);
     /// Replaces the first word.
     fn set_first(&mut self, word: u64);

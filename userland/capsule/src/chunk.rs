@@ -54,7 +54,7 @@ pub struct ChunkHeader {
     pub magic: [u8; 8],
     /// [`Preamble::id`].
     pub id: U64,
-    /// A [`Kind`].
+    /// A [`ChunkKind`].
     pub kind: U16,
     /// [`MAY_SKIP`].
     pub flags: U16,

@@ -5,9 +5,9 @@
 //! index: what was written before its writer was killed can be read. `docs/capsule.md` is
 //! the reference of the format.
 //!
-//! [`Writer`] appends chunks; [`Reader`] walks over them, and past what is damaged;
+//! [`Writer`] appends chunks; [`CapsuleReader`] walks over them, and past what is damaged;
 //! [`Contents`] gathers all but the records, which are read one by one
-//! ([`Reader::each_record`]).
+//! ([`CapsuleReader::each_record`]).
 //!
 //! A capsule may come from anywhere: its bytes are hostile. All sizes are capped, nothing
 //! that it says is opened or run, and names in it are to be escaped when they are shown.

@@ -13,7 +13,7 @@
 //!
 //! A file system of the container's (FUSE, a dead NFS server) may never answer, and not even a
 //! signal may end the wait for it. So the thread has a process do the work that shares our memory
-//! and descriptors: we can end without it. The caller gets [`Error::TimedOut`], and the thread
+//! and descriptors: we can end without it. The caller gets [`TargetError::TimedOut`], and the thread
 //! stays behind until the file system answers or our process ends. There are at most
 //! [`BEHIND_MAX`] of them: a container takes no more of our memory.
 //!

@@ -18,7 +18,7 @@
 //! namespace's first process. Which one asked cannot be told from records, so no new parent
 //! is guessed: [`Tasks::parent`] says [`Parent::Ended`] until a record tells.
 //!
-//! Pure: no I/O, no unsafe code, bounded memory ([`Limits`]).
+//! Pure: no I/O, no unsafe code, bounded memory ([`HistoryLimits`]).
 #![forbid(unsafe_code)]
 
 mod history;

@@ -36,7 +36,7 @@ impl Containers {
         Ok(containers)
     }
 
-    /// Looks again. Those that have ended are kept, and their state is [`State::Gone`], so
+    /// Looks again. Those that have ended are kept, and their state is [`ContainerState::Gone`], so
     /// that what they have left behind has a name.
     pub fn refresh(&mut self) -> Result<()> {
         let mut findings = Findings::default();

@@ -373,7 +373,7 @@ impl NameIndex {
         self.named.get(at.ok()?)
     }
 
-    /// The whole name of an entry that [`Names::find`] found.
+    /// The whole name of an entry that [`NameIndex::find`] found.
     pub(super) fn qualified(&self, units: &Units<'_>, die: Die) -> Result<String, DwarfError> {
         let node = units.node(die)?;
         let name = units.name(&node)?.unwrap_or("(unnamed)");

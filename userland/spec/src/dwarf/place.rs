@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From where something is by DWARF or by the calling convention to a [`Place`] of
+//! From where something is by DWARF or by the calling convention to a [`ValuePlace`] of
 //! its type: numbers extended, structs in registers in pieces.
 
 use super::convention::Passing;

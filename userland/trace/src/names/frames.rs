@@ -4,7 +4,7 @@
 //! A file is pinned when an object is first announced, while its process most likely lives, and
 //! passed to one of the threads (`threads.rs`), which has it and its debug files read by a process
 //! without privileges (`files.rs`). This module keeps the results, as many as there is room for,
-//! and the pending requests. Nothing here waits but [`Names::wait`].
+//! and the pending requests. Nothing here waits but [`FrameNames::wait`].
 //!
 //! Output waits for names, so that it stays in order, but not for ever: after waiting for a file
 //! for [`PATIENCE`], it continues without the file's names, until they come.
