@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=sh
 # What is measured, ready to run in the peers' guest; sourced by run.sh, stacks.sh and tasks.sh,
-# behind scripts/lib.sh.
+# after scripts/lib.sh.
 #
 # Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS, SMOKE, UPDATE (environment); what
 #          `make payload` made.

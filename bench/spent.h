@@ -25,7 +25,7 @@ static inline void begin(struct spent *spent)
 	spent->thread_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Behind them. */
+/* After them. */
 static inline void finish(struct spent *spent)
 {
 	spent->thread_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - spent->thread_ns;

@@ -25,7 +25,7 @@ void (*one_of_many(int number))(long);
 
 /* Remembers the text as it is now, without breakpoints. */
 void remember_text(void);
-/* How many of SUBJECTS have a breakpoint at their beginning or a little behind. */
+/* How many of SUBJECTS have a breakpoint at their beginning or a little after. */
 int armed_subjects(void);
 /* How many of the first 'count' of the many have one. */
 int armed_many(int count);

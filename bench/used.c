@@ -66,7 +66,7 @@ static const struct nsprobe_producer_page *map_ring(int fd, off_t at, size_t byt
 
 struct used session_used(int fd, unsigned long long rings, unsigned long long ring_bytes)
 {
-	/* The rings stand one behind the other, each with two pages in front. */
+	/* The rings stand one after the other, each with two pages in front. */
 	unsigned long long page_bytes = getpagesize(), stride = 2 * page_bytes + ring_bytes;
 	struct nsprobe_stack stack = { .size = sizeof(stack), .id = 1 };
 	struct used used = {};
@@ -101,7 +101,7 @@ static long bpf(int command, union bpf_attr *attr)
 	return syscall(SYS_bpf, command, attr, sizeof(*attr));
 }
 
-/* All ring buffers: the page behind the consumer's says how far one was written. */
+/* All ring buffers: the page after the consumer's says how far one was written. */
 static struct used of_bpf(void)
 {
 	union bpf_attr next, by_id, about;

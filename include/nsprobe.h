@@ -389,8 +389,8 @@ struct nsprobe_setup {
 	/*
 	 * Out: ring i is mapped at file offset i * mmap_stride: there the
 	 * consumer page (read and write, a mapping of its own), one page later
-	 * the producer page and behind it the data (both read-only). The data
-	 * may be mapped once more by itself, behind the first, so that a record
+	 * the producer page and after it the data (both read-only). The data
+	 * may be mapped once more by itself, after the first, so that a record
 	 * around the end is in one piece.
 	 */
 	__u64 mmap_stride;
@@ -753,7 +753,7 @@ struct nsprobe_probe {
 	__u64 offset;
 	/*
 	 * File offset that records give as frame 0: the function's entry when
-	 * the breakpoint sits behind it. Zero: offset. In front of offset, but
+	 * the breakpoint sits after it. Zero: offset. In front of offset, but
 	 * for NSPROBE_PROBE_END and NSPROBE_PROBE_LEAVE.
 	 */
 	__u64 report_offset;
@@ -889,7 +889,7 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_BAD_FD = 3,
 	/* Not a regular file. */
 	NSPROBE_REFUSAL_NOT_REGULAR = 4,
-	/* The offset lies behind the end of the file. */
+	/* The offset lies past the end of the file. */
 	NSPROBE_REFUSAL_OUTSIDE_FILE = 5,
 	/* The session has too many probes. */
 	NSPROBE_REFUSAL_TOO_MANY = 6,
@@ -1811,7 +1811,7 @@ enum nsprobe_operation {
 	/* As struct nsprobe_load, with the sign extended. */
 	NSPROBE_OPERATION_LOAD_SIGNED = 7,
 	/*
-	 * The address in this process that lies large behind the probe's
+	 * The address in this process that lies large after the probe's
 	 * reported place: how a program names what is in the probed file.
 	 */
 	NSPROBE_OPERATION_FROM_PROBE = 8,
@@ -1950,7 +1950,7 @@ enum nsprobe_operation {
 	NSPROBE_OPERATION_STORE = 97,
 	/*
 	 * Ends the function at once with return value a: continues at the ret
-	 * instruction (0xc3) that lies large behind the probe's reported place,
+	 * instruction (0xc3) that lies large after the probe's reported place,
 	 * instead of at the breakpoint. Fails when there is none. Only at a
 	 * function's entry, where the return address is on top of the stack.
 	 */
@@ -2126,7 +2126,7 @@ enum nsprobe_method {
 	NSPROBE_METHOD_REGISTERS = 0,
 	/* The return address on top of the stack at a function's entry. */
 	NSPROBE_METHOD_STACK_TOP = 1,
-	/* The return address behind a saved frame pointer. */
+	/* The return address after a saved frame pointer. */
 	NSPROBE_METHOD_FRAME_POINTER = 2,
 	/* The return address that an unwind row leads to. */
 	NSPROBE_METHOD_ROW = 3,
@@ -2267,13 +2267,13 @@ struct nsprobe_hit {
 	__u32 sequence;
 	/* CPU that took the hit. */
 	__u16 cpu;
-	/* 8-byte words of frames behind this struct. */
+	/* 8-byte words of frames after this struct. */
 	__u16 words;
 	/* An enum nsprobe_stack_end. */
 	__u8 stack_end;
 	/* NSPROBE_HIT_* bits. */
 	__u8 flags;
-	/* 8-byte words of fields behind the frames. */
+	/* 8-byte words of fields after the frames. */
 	__u16 field_words;
 	/* Process id in the session owner's pid namespace. */
 	__u32 pid;
@@ -2308,13 +2308,13 @@ struct nsprobe_hit {
 /* nsprobe_hit.flags: a sample that was taken in the kernel. */
 #define NSPROBE_HIT_KERNEL (1U << 2)
 
-/* The word behind a return's struct nsprobe_hit if its entry was not seen. */
+/* The word after a return's struct nsprobe_hit if its entry was not seen. */
 #define NSPROBE_ELAPSED_UNKNOWN 0xffffffffffffffffULL
 
 /*
  * The stack of a hit from some frame on, with what user space needs to continue
  * the walk. It precedes the struct nsprobe_hit of the same probe, thread and
- * time. Behind it are mappings struct nsprobe_code_mappings, and words words of
+ * time. After it are mappings struct nsprobe_code_mappings, and words words of
  * memory from rsp on.
  */
 struct nsprobe_stack_copy {
@@ -2344,7 +2344,7 @@ struct nsprobe_stack_copy {
 	__u32 reserved;
 };
 
-/* nsprobe_stack_copy.flags: rip is behind a call. */
+/* nsprobe_stack_copy.flags: rip is after a call. */
 #define NSPROBE_COPY_BEHIND_CALL (1U << 0)
 
 /* nsprobe_stack_copy.flags: rbp is not known. */
@@ -2372,7 +2372,7 @@ struct nsprobe_late_stack {
 	__u32 tid;
 	/* As nsprobe_hit.stack. */
 	__u32 stack;
-	/* 8-byte words of frames behind this struct. */
+	/* 8-byte words of frames after this struct. */
 	__u16 words;
 	/* An enum nsprobe_stack_end. */
 	__u8 stack_end;
@@ -2591,7 +2591,7 @@ struct nsprobe_off_record {
 #define NSPROBE_NAMESPACES 8
 
 /*
- * A task at one moment. Behind it are levels struct nsprobe_task_levels of its
+ * A task at one moment. After it are levels struct nsprobe_task_levels of its
  * own, from the session owner's pid namespace to the task's, so at least one;
  * parent_levels of the task that made it, none if the owner's namespace does
  * not see that task; and args_bytes of the arguments, each with its NUL, then
@@ -2623,9 +2623,9 @@ struct nsprobe_task_record {
 	__u64 cgroup;
 	/* NSPROBE_TASK_*, what happened. */
 	__u16 what;
-	/* The number of levels behind this struct. */
+	/* The number of levels after this struct. */
 	__u8 levels;
-	/* The number of the maker's levels behind those. */
+	/* The number of the maker's levels after those. */
 	__u8 parent_levels;
 	/* NSPROBE_TASK_* bits. */
 	__u32 flags;
@@ -2660,7 +2660,7 @@ struct nsprobe_task_record {
 	__u32 namespaces[NSPROBE_NAMESPACES];
 	/* Its name, NUL-padded. */
 	__u8 comm[16];
-	/* Bytes of the arguments behind the levels. */
+	/* Bytes of the arguments after the levels. */
 	__u32 args_bytes;
 	/* Zero. */
 	__u32 reserved;
@@ -2777,7 +2777,7 @@ struct nsprobe_mappings_record {
 	__u64 start_ns;
 	/* The process, in the session owner's pid namespace. */
 	__u32 pid;
-	/* The number of mappings behind this struct. */
+	/* The number of mappings after this struct. */
 	__u32 mappings;
 	/*
 	 * The number of mappings that did not fit; all ones if none could be

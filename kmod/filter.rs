@@ -46,8 +46,8 @@ pub(crate) struct Filter {
 /// A decision that takes a few instructions.
 #[derive(Clone, Copy)]
 pub(crate) enum FastFilter {
-    /// None: the filter needs a lookup.
-    Nothing,
+    /// The task is looked up in the filter.
+    NeedsLookup,
     /// Every task passes.
     Anybody,
     /// A task passes if this is the address of its process's `struct pid`.
@@ -151,7 +151,7 @@ impl SessionOwner {
                     return Some(false)
                 }
                 FastFilter::Only(_) | FastFilter::Anybody => {}
-                FastFilter::Nothing => return None,
+                FastFilter::NeedsLookup => return None,
             }
         }
         Some(self.sees(filter, process))
@@ -257,13 +257,13 @@ impl Filter {
     /// Computes `fast`.
     pub(crate) fn ready(mut self) -> Self {
         self.fast = match &self.tasks {
-            _ if !self.is_plain() || self.followed.is_some() => FastFilter::Nothing,
+            _ if !self.is_plain() || self.followed.is_some() => FastFilter::NeedsLookup,
             Tasks::All => FastFilter::Anybody,
             Tasks::Processes(all) => match all.as_slice() {
                 [one] => FastFilter::Only(core::ptr::from_ref(one.pid()) as usize),
-                _ => FastFilter::Nothing,
+                _ => FastFilter::NeedsLookup,
             },
-            Tasks::Threads(_) => FastFilter::Nothing,
+            Tasks::Threads(_) => FastFilter::NeedsLookup,
         };
         self
     }

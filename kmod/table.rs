@@ -40,7 +40,7 @@ const TAG: u64 = !0xffff;
 const FREE: u64 = 0;
 const BUSY: u64 = 1 << 16;
 
-// Words of a row, behind its state; see `Row`.
+// Words of a row, after its state; see `Row`.
 const COUNT: usize = 1;
 const SUM: usize = 2;
 const LEAST: usize = 3;
@@ -321,7 +321,7 @@ impl Table {
     }
 
     /// Copies row `index` into `out`, which has room for it. `None` if the row is empty, an error
-    /// if `index` is behind the last row. Task context.
+    /// if `index` is after the last row. Task context.
     pub(crate) fn copy(&self, index: usize, out: &mut KVVec<u64>) -> Result<Option<()>> {
         let place = self.place(index).ok_or(ENOENT)?;
         let state = place.state();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel's log must never say: looked for by the runner on the console, and by the
-//! guest behind each test.
+//! guest after each test.
 
 /// A part of a line that means a failed run, and why.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const MARKERS: &[Marker] = &[
     marker("list_del corruption", "a kernel list is damaged"),
     marker("soft lockup", "a CPU did not schedule"),
     marker("hard LOCKUP", "a CPU took no interrupts"),
-    // Behind ten seconds of a grace period it says "rcu_tasks grace period", which is well.
+    // After ten seconds of a grace period it says "rcu_tasks grace period", which is well.
     marker(
         "rcu_tasks detected",
         "a task does not pass through the scheduler",

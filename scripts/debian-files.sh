@@ -4,7 +4,7 @@
 # addresses are named by others, too: libc, and a server in C++.
 #
 # Inputs:  the host's apt; CACHE.
-# Outputs: their paths, with a colon behind each. They are fetched once, and not installed.
+# Outputs: their paths, with a colon after each. They are fetched once, and not installed.
 #          When apt does not have a package, or a program and its debug file do not fit,
 #          nothing is kept and the status is 69: the tests have no other such files.
 # shellcheck source=scripts/lib.sh

@@ -7,7 +7,7 @@
 #            lockdep   locks, contexts, RCU, works and timers; failures on purpose
 #            kasan     each access to memory
 #          second argument "cached": when the kernel is there, nothing is built but the
-#          module, and behind the guest's folder stands what it sees as /payload, a line
+#          module, and after the guest's folder stands what it sees as /payload, a line
 #          each: build/payload (see payload.sh) with the module built for this kernel.
 # Outputs: the guest's folder on stdout: vmlinuz, initramfs.cpio, root.ext4, kver, and
 #          objects, that modules are built against; root.ext4 is the stock guest's, as what
@@ -28,7 +28,7 @@ WITHOUT='DRM SOUND USB_SUPPORT ATA SCSI MD WLAN NETFILTER FB XEN ACCESSIBILITY S
     X86_X32_ABI MPTCP WIRELESS NEW_LEDS VIRTUALIZATION HYPERV DAMON ETHERNET I2C CPU_FREQ
     NVMEM POWER_SUPPLY THERMAL INPUT_JOYSTICK INPUT_TOUCHSCREEN INPUT_TABLET INPUT_MOUSE
     INPUT_MISC HID_SUPPORT PCCARD DEBUG_INFO_BTF SCHED_CLASS_EXT GDB_SCRIPTS MODULE_SIG_ALL'
-# The checks. Those behind FAULT_INJECTION let calls fail on purpose.
+# The checks. Those after FAULT_INJECTION let calls fail on purpose.
 CHEAP='DEBUG_LIST DEBUG_PLIST DEBUG_NOTIFIERS DEBUG_VM SCHED_STACK_END_CHECK WQ_WATCHDOG
     RUST_DEBUG_ASSERTIONS'
 FAULTS='FAULT_INJECTION FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_USERCOPY

@@ -16,7 +16,7 @@ sources=$PROJECT/qemu-test/victims
 cache=$CACHE/go-build
 MUSL=/lib/ld-musl-x86_64.so.1
 
-# What a source says behind "WORD:".
+# What a source says after "WORD:".
 words() { # word file
     sed -n "1,10s/^.*$1: *//p" "$2"
 }

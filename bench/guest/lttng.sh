@@ -9,7 +9,7 @@ row=$1
 export HOME=/root LTTNG_UST_WITHOUT_BADDR_STATEDUMP=1
 undo() {
     trap - INT EXIT
-    # Its words must not stand behind those of what failed.
+    # Its words must not stand after those of what failed.
     lttng destroy bench >/dev/null 2>&1
     daemon=$(cat /var/run/lttng/lttng-sessiond.pid)
     kill "$daemon"

@@ -79,7 +79,7 @@ works() {
         AFTER='' measure work none record record none
         for row in $WORK_ROWS; do
             for peer in $WORK_PEERS; do
-                # Not what stands behind the tool's name; trace-cmd has a dash of its own.
+                # Not what stands after the tool's name; trace-cmd has a dash of its own.
                 wanted "${peer%%-[!c]*}" || continue
                 command=$(work_command "$peer" "$row")
                 [ -n "$command" ] || continue

@@ -277,8 +277,8 @@ pub struct Setup {
     /// Out: ring `i` is mapped at file offset `i * mmap_stride`: there the
     /// [consumer page](super::ring::ConsumerPage) (read and write, a mapping of
     /// its own), one page later the [producer page](super::ring::ProducerPage)
-    /// and behind it the data (both read-only). The data may be mapped once more by
-    /// itself, behind the first, so that a record around the end is in one piece.
+    /// and after it the data (both read-only). The data may be mapped once more by
+    /// itself, after the first, so that a record around the end is in one piece.
     pub mmap_stride: u64,
 }
 const _: () = assert!(size_of::<Setup>() == 40);

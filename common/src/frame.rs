@@ -93,7 +93,7 @@ pub enum Method {
     Registers = 0,
     /// The return address on top of the stack at a function's entry.
     StackTop = 1,
-    /// The return address behind a saved frame pointer.
+    /// The return address after a saved frame pointer.
     FramePointer = 2,
     /// The return address that an unwind row leads to.
     Row = 3,
@@ -211,7 +211,7 @@ impl Frame {
         }
     }
 
-    /// The first frame of `words`, and the words behind it.
+    /// The first frame of `words`, and the words after it.
     pub fn decode(words: &[u64]) -> Option<(Frame, &[u64])> {
         let (&word, rest) = words.split_first()?;
         let method = (word >> OFFSET_BITS) as u8 & 0xf;

@@ -68,7 +68,7 @@ impl Scale {
         }
     }
 
-    /// The least and the greatest value of a bucket; `None` behind the last.
+    /// The least and the greatest value of a bucket; `None` after the last.
     pub fn range(self, bucket: usize) -> Option<(i64, i64)> {
         if bucket >= self.count() {
             return None;
@@ -104,7 +104,7 @@ fn log_bucket(bits: u32, value: u64) -> usize {
         return value as usize;
     };
     let shift = power.wrapping_sub(bits);
-    // The bits behind the highest one say which part of the power it is.
+    // The bits after the highest one say which part of the power it is.
     let part = value.wrapping_shr(shift) as usize;
     (shift as usize).wrapping_shl(bits).wrapping_add(part)
 }

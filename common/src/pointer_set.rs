@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(kept.len(), 128);
         assert!(kept.iter().all(|one| set.contains(*one)));
         assert!(!set.contains(entry(2000)));
-        // Each second one goes; the others are still found behind the marks.
+        // Each second one goes; the others are still found after the marks.
         let stays = |one: *mut ()| one.addr() / 64 % 2 == 0;
         let gone = (0..128).rev().filter_map(|index| set.clean(index, stays));
         assert!(gone.count() > 0);
@@ -187,7 +187,7 @@ mod tests {
         (0..128).rev().for_each(|index| {
             set.clean(index, |_| false);
         });
-        // One place of a table without a free one has nothing free behind it.
+        // One place of a table without a free one has nothing free after it.
         assert!((0..128)
             .rev()
             .all(|index| set.clean(index, |_| false).is_none()));

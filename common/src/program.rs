@@ -72,7 +72,7 @@ numbered! {
         Load = 6,
         /// As `Load`, with the sign extended.
         LoadSigned = 7,
-        /// The address in this process that lies `large` behind the probe's reported
+        /// The address in this process that lies `large` after the probe's reported
         /// place: how a program names what is in the probed file.
         FromProbe = 8,
         /// `a + b`.
@@ -174,7 +174,7 @@ numbered! {
         /// fault: it is absent, read-only, or not yet the process's own copy.
         Store = 97,
         /// Ends the function at once with return value `a`: continues at the `ret`
-        /// instruction (0xc3) that lies `large` behind the probe's reported place, instead
+        /// instruction (0xc3) that lies `large` after the probe's reported place, instead
         /// of at the breakpoint. Fails when there is none. Only at a function's entry, where
         /// the return address is on top of the stack.
         Return = 98,

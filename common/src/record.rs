@@ -92,13 +92,13 @@ pub struct Hit {
     pub sequence: u32,
     /// CPU that took the hit.
     pub cpu: u16,
-    /// 8-byte words of frames behind this struct.
+    /// 8-byte words of frames after this struct.
     pub words: u16,
     /// A [`StackEnd`].
     pub stack_end: u8,
     /// `HIT_*` bits.
     pub flags: u8,
-    /// 8-byte words of fields behind the frames.
+    /// 8-byte words of fields after the frames.
     pub field_words: u16,
     /// Process id in the session owner's pid namespace.
     pub pid: u32,
@@ -126,11 +126,11 @@ pub const HIT_RETURN: u8 = 1 << 1;
 /// [`Hit::flags`]: a sample that was taken in the kernel.
 pub const HIT_KERNEL: u8 = 1 << 2;
 
-/// The word behind a return's [`Hit`] if its entry was not seen.
+/// The word after a return's [`Hit`] if its entry was not seen.
 pub const ELAPSED_UNKNOWN: u64 = u64::MAX;
 
 /// The stack of a hit from some frame on, with what user space needs to continue the walk. It
-/// precedes the [`Hit`] of the same probe, thread and time. Behind it are `mappings`
+/// precedes the [`Hit`] of the same probe, thread and time. After it are `mappings`
 /// [`CodeMapping`]s, and `words` words of memory from `rsp` on.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -160,7 +160,7 @@ pub struct StackCopy {
 }
 const _: () = assert!(size_of::<StackCopy>() == 64);
 
-/// [`StackCopy::flags`]: `rip` is behind a call.
+/// [`StackCopy::flags`]: `rip` is after a call.
 pub const COPY_BEHIND_CALL: u32 = 1 << 0;
 /// [`StackCopy::flags`]: `rbp` is not known.
 pub const COPY_WITHOUT_RBP: u32 = 1 << 1;
@@ -185,7 +185,7 @@ pub struct LateStack {
     pub tid: u32,
     /// As [`Hit::stack`].
     pub stack: u32,
-    /// 8-byte words of frames behind this struct.
+    /// 8-byte words of frames after this struct.
     pub words: u16,
     /// A [`StackEnd`].
     pub stack_end: u8,
@@ -226,7 +226,7 @@ pub struct Lost {
 }
 const _: () = assert!(size_of::<Lost>() == 32);
 
-/// The data behind a [`Hit`].
+/// The data after a [`Hit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Details<'a> {
     /// Nanoseconds since the call's entry, for a return whose entry was seen.
@@ -337,7 +337,7 @@ pub enum Record<'a> {
     StackCopy(&'a StackCopy, &'a [CodeMapping], &'a [u64]),
     /// A deferred stack and its frames.
     LateStack(&'a LateStack, Frames<'a>),
-    /// A task and the data behind it.
+    /// A task and the data after it.
     Task(&'a TaskRecord, TaskDetails<'a>),
     /// A context switch.
     Switch(&'a SwitchRecord),
@@ -354,7 +354,7 @@ pub enum Record<'a> {
 pub enum Corrupt {
     /// The record's length is no multiple of 8, or too small for its kind.
     Length(u32),
-    /// The record reaches behind the end of the buffer.
+    /// The record reaches past the end of the buffer.
     Overrun(u32),
 }
 

@@ -4,7 +4,7 @@
 //! One ring is written by many tasks and interrupt handlers and read by one
 //! reader. Positions are byte counts since the ring was made; they only grow
 //! (and may wrap at 2^64). A writer copies a short record under the ring's lock and
-//! publishes `producer` behind it. For a long one it reserves under the lock, fills in
+//! publishes `producer` after it. For a long one it reserves under the lock, fills in
 //! outside of it and commits by clearing [`BUSY`](super::record::BUSY). So records
 //! become readable in the order of their reservation.
 //!
@@ -48,7 +48,7 @@ pub struct ProducerPage {
 pub struct Reservation {
     /// Position of the first byte.
     pub start: u64,
-    /// Position behind the last byte.
+    /// Position after the last byte.
     pub end: u64,
 }
 

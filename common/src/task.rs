@@ -74,7 +74,7 @@ pub const NAMESPACE_PID_CHILDREN: usize = 7;
 /// How many namespaces [`TaskRecord::namespaces`] has.
 pub const NAMESPACES: usize = 8;
 
-/// A task at one moment. Behind it are `levels` [`TaskLevel`]s of its own, from the session owner's
+/// A task at one moment. After it are `levels` [`TaskLevel`]s of its own, from the session owner's
 /// pid namespace to the task's, so at least one; `parent_levels` of the task that made it, none if
 /// the owner's namespace does not see that task; and `args_bytes` of the arguments, each with its
 /// NUL, then zeroes up to a multiple of 8.
@@ -97,9 +97,9 @@ pub struct TaskRecord {
     pub cgroup: u64,
     /// `TASK_*`, what happened.
     pub what: u16,
-    /// The number of levels behind this struct.
+    /// The number of levels after this struct.
     pub levels: u8,
-    /// The number of the maker's levels behind those.
+    /// The number of the maker's levels after those.
     pub parent_levels: u8,
     /// `TASK_*` bits.
     pub flags: u32,
@@ -120,7 +120,7 @@ pub struct TaskRecord {
     pub namespaces: [u32; NAMESPACES],
     /// Its name, NUL-padded.
     pub comm: [u8; 16],
-    /// Bytes of the arguments behind the levels.
+    /// Bytes of the arguments after the levels.
     pub args_bytes: u32,
     /// Zero.
     pub reserved: u32,
@@ -146,7 +146,7 @@ pub struct TaskLevel {
 }
 const _: () = assert!(size_of::<TaskLevel>() == 24);
 
-/// The data behind a [`TaskRecord`].
+/// The data after a [`TaskRecord`].
 #[derive(Clone, Copy, Debug)]
 pub struct TaskDetails<'a> {
     /// The task in its namespaces, the session owner's first. Never empty.
@@ -158,7 +158,7 @@ pub struct TaskDetails<'a> {
 }
 
 impl<'a> TaskDetails<'a> {
-    /// Parses the data behind `task`; `None` if it does not match `task`.
+    /// Parses the data after `task`; `None` if it does not match `task`.
     pub(super) fn parse(task: &TaskRecord, rest: &'a [u8]) -> Option<TaskDetails<'a>> {
         let (levels, rest) =
             <[TaskLevel]>::ref_from_prefix_with_elems(rest, task.levels.into()).ok()?;
@@ -264,7 +264,7 @@ pub struct MappingsRecord {
     pub start_ns: u64,
     /// The process, in the session owner's pid namespace.
     pub pid: u32,
-    /// The number of mappings behind this struct.
+    /// The number of mappings after this struct.
     pub mappings: u32,
     /// The number of mappings that did not fit; all ones if none could be read, as they were being
     /// changed for too long.
@@ -274,7 +274,7 @@ pub struct MappingsRecord {
 }
 const _: () = assert!(size_of::<MappingsRecord>() == 40);
 
-/// The mappings behind `record`; `None` if they do not match `record`.
+/// The mappings after `record`; `None` if they do not match `record`.
 pub(super) fn mappings<'a>(record: &MappingsRecord, rest: &'a [u8]) -> Option<&'a [CodeMapping]> {
     let all = <[CodeMapping]>::ref_from_bytes(rest).ok()?;
     (all.len() == record.mappings as usize).then_some(all)
@@ -288,7 +288,7 @@ mod tests {
     extern crate std;
     use std::vec::Vec;
 
-    /// `parts` in 8-byte aligned memory, behind a header of `kind` that has their length.
+    /// `parts` in 8-byte aligned memory, after a header of `kind` that has their length.
     fn record(kind: u16, parts: &[&[u8]]) -> Vec<u64> {
         let mut bytes: Vec<u8> = parts.concat();
         let length = bytes.len() as u32;

@@ -150,7 +150,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The last of the sorted rows that is not behind the offset.
+/// The last of the sorted rows that is not after the offset.
 #[inline]
 fn last_not_after(rows: &[Row], offset: u16) -> Option<Row> {
     let wanted = row(offset, u16::MAX);

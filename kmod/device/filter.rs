@@ -48,7 +48,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         comm: comm(&wanted)?,
         excluded_program: excluded_program(&wanted)?,
         include_self: wanted.flags & abi::FILTER_SELF != 0,
-        fast: FastFilter::Nothing,
+        fast: FastFilter::NeedsLookup,
     };
     session.set_filter(filter.ready())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Structs that are copied from and to user space by the rule of `copy_struct_from_user`: a shorter
-//! one is padded with zeroes, a longer one may only have zeroes behind what the module knows.
+//! one is padded with zeroes, a longer one may only have zeroes after what the module knows.
 
 use crate::{
     common::{

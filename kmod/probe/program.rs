@@ -84,7 +84,7 @@ impl Program {
     }
 
     /// Runs it on the current task.
-    pub(crate) fn run(&self, task: &mut Task<'_>, fields: &mut Fields) -> Outcome {
+    pub(crate) fn run(&self, task: &mut HitContext<'_>, fields: &mut Fields) -> Outcome {
         program::Program::kept(&self.steps, &self.data, self.summary).run(task, fields)
     }
 }
@@ -126,7 +126,7 @@ impl Output for Fields {
 }
 
 /// The current task at a hit.
-pub(crate) struct Task<'a> {
+pub(crate) struct HitContext<'a> {
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) session_owner: &'a SessionOwner,
     pub(crate) current: &'a Current,
@@ -154,14 +154,14 @@ pub(crate) struct Task<'a> {
     pub(crate) value: Option<u64>,
 }
 
-impl Task<'_> {
+impl HitContext<'_> {
     /// The ids of the task.
     fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)
     }
 }
 
-impl Machine for Task<'_> {
+impl Machine for HitContext<'_> {
     fn register(&self, register: Register) -> Option<u64> {
         register_of(self.regs, self.popped, register)
     }

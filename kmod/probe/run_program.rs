@@ -9,7 +9,7 @@ use crate::{
         entry_values::{PendingCall, Values},
         hit::Hit,
         modify::TargetWriter,
-        program::{Fields, Program, Task},
+        program::{Fields, HitContext, Program},
         Probe,
         Role, //
     },
@@ -120,8 +120,8 @@ impl Probe {
 
     /// The task of a hit, for programs.
     #[inline(always)]
-    pub(super) fn task<'a>(&'a self, hit: &'a Hit<'a>) -> Task<'a> {
-        Task {
+    pub(super) fn task<'a>(&'a self, hit: &'a Hit<'a>) -> HitContext<'a> {
+        HitContext {
             regs: hit.regs,
             session_owner: hit.session_owner,
             current: hit.current,

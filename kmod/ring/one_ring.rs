@@ -84,7 +84,7 @@ impl Ring {
     }
 
     /// Appends a record of `kind` whose body (what follows the header) is `parts`, in words.
-    /// Returns the position behind it, or `None` if the ring has no room.
+    /// Returns the position after it, or `None` if the ring has no room.
     #[inline(always)]
     pub(super) fn append(&self, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
         let body = parts
@@ -141,7 +141,7 @@ impl Ring {
         Some(at.end)
     }
 
-    /// Reserves `length` bytes behind a record of the gap if there is one. `counts` says whether
+    /// Reserves `length` bytes after a record of the gap if there is one. `counts` says whether
     /// the record counts as lost when there is no room.
     #[inline(always)]
     fn reserve(
@@ -190,7 +190,7 @@ impl Ring {
         self.pages.set_producer(end);
     }
 
-    /// Moves `pending` past complete records, up to [`LOOKS_MAX`] of them. They lie behind a long
+    /// Moves `pending` past complete records, up to [`LOOKS_MAX`] of them. They lie after a long
     /// one that was being written, and each call sees more of them than it adds.
     #[cold]
     #[inline(never)]
@@ -223,7 +223,7 @@ impl Ring {
 
     /// Drops the oldest records, up to [`LOOKS_MAX`] of them, until there is room for `wanted`
     /// bytes, or until the oldest one is still being written. A writer owns the room of its record
-    /// until it commits it, and that room is at or behind `pending`.
+    /// until it commits it, and that room is at or after `pending`.
     #[cold]
     fn give_up(&self, state: &mut State, wanted: u64) {
         let bytes = self.geometry.data_bytes();

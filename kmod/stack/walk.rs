@@ -169,7 +169,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         }
     }
 
-    /// Notes a step, and takes over the steps behind it if they are known.
+    /// Notes a step, and takes over the steps after it if they are known.
     fn note(&mut self, step: &UnwindStep, at: &mut Registers) -> Result<(), StackEnd> {
         let Some(recorder) = &mut self.recorder else {
             return Ok(());
@@ -180,7 +180,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         self.take_behind(at)
     }
 
-    /// Takes over the steps behind one that matched a kept step.
+    /// Takes over the steps after one that matched a kept step.
     #[cold]
     fn take_behind(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
         let room = self.room();

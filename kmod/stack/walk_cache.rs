@@ -3,7 +3,7 @@
 //!
 //! Stack after stack shares its outer frames, and often all of them. The result of a step to the
 //! caller is a function of the registers before it, of the words that it reads, and of rules that
-//! never change. So when a walk reaches the registers of a kept step, the steps behind that one are
+//! never change. So when a walk reaches the registers of a kept step, the steps after that one are
 //! valid as long as the words are unchanged: a few instructions a frame. No kept step is used
 //! without that check.
 //!
@@ -292,7 +292,7 @@ impl<'a> WalkRecorder<'a> {
         Some(known)
     }
 
-    /// Records a step; returns whether the steps behind it may be known.
+    /// Records a step; returns whether the steps after it may be known.
     #[inline(always)]
     pub(crate) fn step(&mut self, step: &UnwindStep) -> bool {
         self.needs_rbp |= step.by_rbp && !self.has_read_rbp;
@@ -332,7 +332,7 @@ impl<'a> WalkRecorder<'a> {
         false
     }
 
-    /// The known steps behind the step that has just matched a kept one.
+    /// The known steps after the step that has just matched a kept one.
     pub(crate) fn behind_step(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
         // The kept steps may need the `rbp` that this walk started with.
         self.needs_rbp |= !self.has_read_rbp;
@@ -340,7 +340,7 @@ impl<'a> WalkRecorder<'a> {
         self.known_from(self.next.wrapping_add(1), memory, room)
     }
 
-    /// The known steps from the kept step `from` on. If they are not all, the walk continues behind
+    /// The known steps from the kept step `from` on. If they are not all, the walk continues after
     /// them with its own steps. `room` is the number of frames that still fit.
     fn known_from(
         &mut self,
@@ -362,9 +362,9 @@ impl<'a> WalkRecorder<'a> {
         Some(KnownSteps { steps, end })
     }
 
-    /// How the stack ends behind these kept steps, of which the first `count` match.
+    /// How the stack ends after these kept steps, of which the first `count` match.
     fn end_behind(&self, kept: &[Step], count: usize, room: usize) -> Option<StackEnd> {
-        // A stack that was truncated at its limit continues behind its last frame if there is room.
+        // A stack that was truncated at its limit continues after its last frame if there is room.
         let is_all =
             |end: &StackEnd| count == kept.len() && (*end != StackEnd::Limit || count == room);
         self.cached.end().filter(is_all)

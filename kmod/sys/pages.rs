@@ -132,7 +132,7 @@ impl RingPages {
         self.data_word(position).store(header, Ordering::Release);
     }
 
-    /// Copies `parts`, one behind the other, to `position`, wrapping at the end.
+    /// Copies `parts`, one after the other, to `position`, wrapping at the end.
     #[inline(always)]
     pub(crate) fn write_parts(&self, position: u64, parts: &[&[u64]]) {
         let words = parts

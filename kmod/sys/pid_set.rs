@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 #[derive(Default)]
 struct Fill {
     entries: usize,
-    /// The slot behind the next one to be looked at for a dead entry.
+    /// The slot after the next one to be looked at for a dead entry.
     cursor: usize,
 }
 

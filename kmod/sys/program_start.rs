@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 /// Reads up to `most` bytes of the current task's arguments to the beginning of `room`, and
-/// zeroes the rest of the last word. Never faults: what is behind a page that is not there is
+/// zeroes the rest of the last word. Never faults: what is after a page that is not there is
 /// skipped.
 pub(crate) fn read_args(room: &mut [u64], most: usize) -> Args {
     let (start, end) = arguments();
@@ -71,7 +71,7 @@ pub(crate) fn read_args(room: &mut [u64], most: usize) -> Args {
 }
 
 /// Fills `out` from user address `start`, up to the first page that is not there; how many
-/// bytes. What is behind them is as it was.
+/// bytes. What is after them is as it was.
 fn read_pages(start: u64, out: &mut [u8]) -> usize {
     let mut found = 0usize;
     while found < out.len() {

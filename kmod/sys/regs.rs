@@ -175,7 +175,7 @@ impl Regs<'_> {
         self.go_to(address);
     }
 
-    /// Goes on at `address` instead of behind the breakpoint. The kernel then leaves the
+    /// Goes on at `address` instead of after the breakpoint. The kernel then leaves the
     /// instruction there out (`handle_swbp` of `kernel/events/uprobes.c`).
     pub(crate) fn go_to(&self, address: u64) {
         // SAFETY: As in `set`.

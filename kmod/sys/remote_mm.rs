@@ -38,7 +38,7 @@ pub(crate) struct RemoteMm {
 pub(crate) struct Seen {
     /// First address.
     pub(crate) start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub(crate) end: u64,
     /// File offset of the first byte.
     pub(crate) file_offset: u64,

@@ -105,7 +105,7 @@ impl<'a> Mapping<'a> {
         self.0.start() as u64
     }
 
-    /// First address behind the mapping.
+    /// First address after the mapping.
     pub(crate) fn end(&self) -> u64 {
         self.0.end() as u64
     }

@@ -5,7 +5,7 @@
 //! locks are raw and keep interrupts off (`sys/lock.rs`), so that no event can occur while the same
 //! CPU holds one of them, and nothing that has tracepoints is called under them. A hit that is
 //! interrupted while it writes its record holds none of them: it has reserved its room, and later
-//! records are reserved behind it.
+//! records are reserved after it.
 
 use crate::{
     common::{

@@ -83,7 +83,7 @@ impl Described {
         (self.record.parent_levels, _) = put_levels(levels, session_owner, maker);
     }
 
-    /// Passes the words behind the header, without the levels and the arguments, to `put`.
+    /// Passes the words after the header, without the levels and the arguments, to `put`.
     pub(crate) fn with_words<R>(&self, put: impl FnOnce(&[u64]) -> R) -> R {
         let words: &[u64; TASK_WORDS] = transmute_ref!(&self.record);
         put(body_of(words))

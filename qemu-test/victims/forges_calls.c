@@ -8,7 +8,7 @@
 //	forges_calls forger   that many times, goes to the function's first instruction with another
 //	                      stack pointer each time, and never to its end
 //
-// Prints "ready PID" first, and "called N" behind each number: in the middle of the calls.
+// Prints "ready PID" first, and "called N" after each number: in the middle of the calls.
 #include "orders.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ long followed(long depth, void *then);
 void forge(char *stack, long count);
 extern char deeper[];
 
-/* The exit is `followed_exit`. %rsi: where to go behind the entry. */
+/* The exit is `followed_exit`. %rsi: where to go after the entry. */
 __asm__(".text\n.globl followed, followed_exit, deeper, forge\n"
 	".type followed, @function\n.type followed_exit, @function\n"
 	".type deeper, @function\n.type forge, @function\n"

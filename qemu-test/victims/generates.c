@@ -9,7 +9,7 @@
 // mapped, as perf wants it), `older` (a map that was written an hour before the program
 // started), `strange` (one of another user), or `huge` (one that claims all addresses, and
 // goes on for long). The code calls `leaf` TIMES times (0: without end) as `first`; then
-// the same bytes are called `second`, and it calls as often again. Behind each round it waits
+// the same bytes are called `second`, and it calls as often again. After each round it waits
 // for FILE, which it removes, or four seconds.
 #include <fcntl.h>
 #include <stdint.h>

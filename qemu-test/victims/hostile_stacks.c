@@ -64,7 +64,7 @@ static char *map(size_t bytes, int access, int fd)
 	return at;
 }
 
-/* A page that can be written, with another one behind it, of `fd` or whatever `access`. */
+/* A page that can be written, with another one after it, of `fd` or whatever `access`. */
 static char *edge(int access, int fd)
 {
 	char *low = map(2 * PAGE, PROT_READ | PROT_WRITE, -1);

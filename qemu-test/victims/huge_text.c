@@ -7,7 +7,7 @@
 //
 // The function gives its argument and one. Lines of stdin: "N call", N calls; "N collapse",
 // N times: asks for a huge page, and calls. Prints "ready PID" first and "called N" (in all)
-// behind each line. Ends when a call gives what it should not.
+// after each line. Ends when a call gives what it should not.
 #define _GNU_SOURCE
 #include <err.h>
 #include <fcntl.h>

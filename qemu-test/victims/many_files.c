@@ -2,7 +2,7 @@
 // flags: -O2 -Wall -Wextra -fno-omit-frame-pointer
 //
 // Calls in_the_middle, each time through code in another file, which lies in memory and is gone
-// behind the call.
+// after the call.
 //
 // For each line of stdin, a number, it does so as often, and prints "called N" (in all).
 // "ready PID" comes first.

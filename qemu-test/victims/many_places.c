@@ -6,7 +6,7 @@
 //
 //   many_places
 //
-// Prints "ready PID" first and "called N" when N calls are done (in all). Behind
+// Prints "ready PID" first and "called N" when N calls are done (in all). After
 // the function lies "trap", which is never run: the kernel puts no probe there.
 #include "orders.h"
 

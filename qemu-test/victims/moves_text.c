@@ -12,7 +12,7 @@
 //   N merge    maps all copies anew, and lets the kernel merge pages of the same content
 //   N call     N calls of each copy
 //
-// Prints "ready PID" first and "called N" (in all) behind each line. Ends when a call gives what
+// Prints "ready PID" first and "called N" (in all) after each line. Ends when a call gives what
 // it should not.
 #define _GNU_SOURCE
 #include "orders.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What programs say that take orders of tests: "ready PID", and behind each order "called N".
+ * What programs say that take orders of tests: "ready PID", and after each order "called N".
  * Most orders are a number of calls, on a line of stdin. The calls themselves are made by the
  * program's own functions, so that nothing of this is in their stacks.
  */

@@ -4,7 +4,7 @@
 // Tasks that call `in_task` once, and end.
 //
 // Lines of stdin: "N thread" or "N vfork", N of them, one after the other. Prints "ready PID"
-// first and "called N" (in all) behind each line.
+// first and "called N" (in all) after each line.
 #define _GNU_SOURCE
 #include <err.h>
 #include <pthread.h>

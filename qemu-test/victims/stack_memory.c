@@ -4,7 +4,7 @@
 // Calls `on_other_memory` from frames that lie in memory of other kinds than stacks usually do.
 //
 // Lines of stdin: "N KIND", N calls from frames in memory of that kind (see `kinds`). Prints
-// "ready PID" first and "called N" (in all) behind each line. Ends when a call has changed
+// "ready PID" first and "called N" (in all) after each line. Ends when a call has changed
 // what is mapped.
 #define _GNU_SOURCE
 #include <err.h>

@@ -34,7 +34,7 @@ static void *executes(void *nothing)
 
 static void *ends_all(void *nothing)
 {
-	// The kernel says so behind its tracepoint: that end certainly is before this one.
+	// The kernel says so after its tracepoint: that end certainly is before this one.
 	pthread_join(first, NULL);
 	syscall(SYS_exit_group, 5);
 	return nothing;

@@ -7,7 +7,7 @@
 //
 // For each number N on stdin, up to 128: has the memory of N frames taken away by writes to
 // RECLAIM, the file of its control group, and then has N threads call `waits` once, each from
-// one of the frames. Prints "ready PID" first and "called N" (in all) behind each line.
+// one of the frames. Prints "ready PID" first and "called N" (in all) after each line.
 #define _GNU_SOURCE
 #include <err.h>
 #include <fcntl.h>

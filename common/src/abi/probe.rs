@@ -134,7 +134,7 @@ pub struct Probe {
     /// times a second.
     pub offset: u64,
     /// File offset that records give as frame 0: the function's entry when the
-    /// breakpoint sits behind it. Zero: `offset`. In front of `offset`, but for
+    /// breakpoint sits after it. Zero: `offset`. In front of `offset`, but for
     /// [`PROBE_END`] and [`PROBE_LEAVE`].
     pub report_offset: u64,
     /// File offset of the USDT semaphore: a `u16` in the program's data that the
@@ -234,7 +234,7 @@ pub enum Refusal {
     BadFd = 3,
     /// Not a regular file.
     NotRegular = 4,
-    /// The offset lies behind the end of the file.
+    /// The offset lies past the end of the file.
     OutsideFile = 5,
     /// The session has too many probes.
     TooMany = 6,

@@ -23,7 +23,7 @@ pub trait Machine {
     fn set_register(&mut self, register: Register, value: u64) -> bool;
     /// Writes `bytes` to `address`; returns false if they could not all be written.
     fn write(&mut self, address: u64, bytes: &[u8]) -> bool;
-    /// Ends the function with this return value, by the `ret` instruction `distance` behind the
+    /// Ends the function with this return value, by the `ret` instruction `distance` after the
     /// probe's reported place; returns false if that failed.
     fn return_now(&mut self, value: u64, distance: u64) -> bool;
     /// Appends words to the key; room for as many as [`check`](super::check)

@@ -22,7 +22,7 @@ enum Fact {
     Ended,
 }
 
-/// What was done so far, behind the requirements.
+/// What was done so far, after the requirements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
     Nothing,

@@ -35,7 +35,7 @@ pub enum At {
     Innermost,
     /// The instruction that a signal has interrupted.
     Interrupted,
-    /// The instruction behind a call.
+    /// The instruction after a call.
     Call,
 }
 
@@ -53,7 +53,7 @@ pub trait Memory {
     /// The word at an address.
     fn word(&self, address: u64) -> Option<u64>;
 
-    /// The words at an address and behind it.
+    /// The words at an address and after it.
     fn pair(&self, address: u64) -> Option<[u64; 2]> {
         let second = self.word(address.wrapping_add(WORD))?;
         Some([self.word(address)?, second])

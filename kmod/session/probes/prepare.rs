@@ -206,7 +206,7 @@ impl Probes {
 
 /// Whether a file is a 32-bit program or library.
 fn is_32bit(file: &ReadableFile) -> bool {
-    /// `ELFCLASS32`, behind the file's magic number.
+    /// `ELFCLASS32`, after the file's magic number.
     const BEGIN: [u8; 5] = *b"\x7fELF\x01";
     let mut begin = [0; BEGIN.len()];
     file.read(0, &mut begin) == BEGIN.len() && begin == BEGIN

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The hot loop of a walk, over kept rules and mappings.
+//! The fast walk: steps over kept rules and mappings.
 
 use crate::{
     common::{
@@ -17,7 +17,7 @@ use crate::{
     }, //
 };
 
-/// Why the hot loop stopped.
+/// Why the fast walk stopped.
 pub(super) enum Stopped {
     /// The next rule, or mapping, is not kept.
     NotKept,
@@ -27,8 +27,8 @@ pub(super) enum Stopped {
     Ended(StackEnd),
 }
 
-/// The inputs of the hot loop over kept rules. A type of its own, to keep few variables live.
-pub(super) struct Hot<'w, 'a> {
+/// The inputs of the fast walk over kept rules. A type of its own, to keep few variables live.
+pub(super) struct FastWalk<'w, 'a> {
     pub(super) kept: &'w Mappings<'a>,
     pub(super) memory: &'w NoFaults,
     pub(super) last: CodeRange,
@@ -37,7 +37,7 @@ pub(super) struct Hot<'w, 'a> {
     pub(super) recorder: &'w mut WalkRecorder<'a>,
 }
 
-impl Hot<'_, '_> {
+impl FastWalk<'_, '_> {
     /// Continues from `at`, whose `rbp` is known.
     #[inline(never)]
     pub(super) fn follow(&mut self, at: &mut Registers) -> Stopped {

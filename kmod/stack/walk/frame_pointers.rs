@@ -84,7 +84,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         self.note(&step, at)
     }
 
-    /// Steps to a caller in another mapping than the previous frame, or behind a trampoline.
+    /// Steps to a caller in another mapping than the previous frame, or after a trampoline.
     #[cold]
     #[inline(never)]
     fn far_caller(

@@ -2,7 +2,7 @@
 //! The walk by unwind rows, and by the frame pointer where a file has none.
 
 use super::{
-    fast::{Hot, Stopped},
+    fast::{FastWalk, Stopped},
     Walk, //
 };
 use crate::{
@@ -141,7 +141,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (Some(kept), Some(recorder)) = (kept, &mut self.recorder) else {
                 return Ok(());
             };
-            let mut hot = Hot {
+            let mut fast = FastWalk {
                 kept,
                 memory: &self.memory,
                 last: self.resolver.last,
@@ -149,8 +149,8 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 max_frames: self.request.max_frames,
                 recorder,
             };
-            let stopped = hot.follow(at);
-            self.resolver.last = hot.last;
+            let stopped = fast.follow(at);
+            self.resolver.last = fast.last;
             match stopped {
                 Stopped::NotKept => return Ok(()),
                 Stopped::Ended(end) => {

@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn renamed(
     let mut comm = [0u8; 16];
     // As `__set_task_comm` copies it afterwards: up to its NUL, at most 15 bytes.
     for (index, byte) in comm.iter_mut().take(15).enumerate() {
-        // SAFETY: By this function's contract; no byte behind a NUL is looked at.
+        // SAFETY: By this function's contract; no byte after a NUL is looked at.
         match unsafe { name.add(index).read() } as u8 {
             0 => break,
             other => *byte = other,

@@ -87,7 +87,7 @@ pub(crate) fn section_range(file: &Path, name: &str) -> Range<u64> {
     start..start + length
 }
 
-/// How far behind a function something is, when the file is mapped.
+/// How far past a function something is, when the file is mapped.
 pub(crate) fn distance(file: &Path, from: &str, to: &str) -> u64 {
     let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let elf = object::File::parse(&*bytes).expect("a victim is an ELF file");

@@ -3,7 +3,7 @@
 //! busy machine has one outcome.
 //!
 //! An event of perf's in the task wakes a thread, which takes the task's CPU before all others
-//! and keeps it. So the task is preempted right behind the event: perf's part of a tracepoint
+//! and keeps it. So the task is preempted right after the event: perf's part of a tracepoint
 //! runs with preemption off, and wakes in an interrupt of the same CPU.
 
 use crate::cpu::RealTimeAlone;
@@ -33,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 pub(crate) enum Place {
     /// A page fault of the kernel's own that may wait for the page.
     Fault,
-    /// A tracepoint, GROUP/NAME: behind perf's part, in front of what was registered there
+    /// A tracepoint, GROUP/NAME: after perf's part, in front of what was registered there
     /// later.
     Tracepoint(&'static str),
 }

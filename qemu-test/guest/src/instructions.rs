@@ -103,7 +103,7 @@ fn takes_breakpoint(address: u64, code: &[u8], at: u64) -> bool {
     nsprobe_probes::breakpoint::cost(&code[(at - address) as usize..], at).is_some()
 }
 
-/// The instructions of a function, up to something that is none: behind it nobody knows
+/// The instructions of a function, up to something that is none: after it nobody knows
 /// where the next one begins.
 fn decode(address: u64, code: &[u8]) -> impl Iterator<Item = Instruction> + '_ {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What an uprobe writes over an instruction: a breakpoint; or over a nop of ten bytes, once
-/// it was hit, a call behind a step over the red zone (`lea -0x80(%rsp),%rsp; call`,
+/// it was hit, a call after a step over the red zone (`lea -0x80(%rsp),%rsp; call`,
 /// arch/x86/kernel/uprobes.c).
 const WRITTEN: [&[u8]; 2] = [&[0xcc], &[0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8]];
 
@@ -132,7 +132,7 @@ impl Mapping {
         let mut found = Vec::new();
         for at in (0..self.end - self.start).step_by(PAGE) {
             let (mut mapped, mut filed) = ([0; WINDOW], [0; WINDOW]);
-            // Less where the mapping ends, or the file; behind its end there is no text.
+            // Less where the mapping ends, or the file; past its end there is no text.
             let filed_bytes = file.read_at(&mut filed, self.offset + at).unwrap_or(0);
             if filed_bytes == 0 {
                 continue;

@@ -80,7 +80,7 @@ impl Oracle {
     }
 }
 
-/// The kernel's log, behind what it has said already.
+/// The kernel's log, after what it has said already.
 pub(crate) fn end_of_log() -> File {
     let mut log = File::options()
         .read(true)

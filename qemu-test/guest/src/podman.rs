@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<String, String> {
 
 /// Asks the service: its answer (null when it has none), or what it complains of.
 ///
-/// `path` begins behind the interface's version, such as `/containers/create`.
+/// `path` begins after the interface's version, such as `/containers/create`.
 pub(crate) fn ask(method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
     let body = body.map_or_else(String::new, Value::to_string);
     let request = format!(

@@ -324,7 +324,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) struct Ring {
     /// The page that the reader writes.
     pub(crate) consumer: Mapping,
-    /// The kernel's page, and the data behind it.
+    /// The kernel's page, and the data after it.
     pub(crate) producer: Mapping,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! - it is the first trouble of the console, and an `Oops: int3`;
 //! - the instruction pointer is `symbol+0x…/0x…` of the kernel's own text. A module's has
-//!   `[name]` behind it; a bare number is text of no owner: that of an unloaded
+//!   `[name]` after it; a bare number is text of no owner: that of an unloaded
 //!   module, which this kernel fills with breakpoints;
 //! - the byte in front of the instruction pointer, as the oops shows memory (`Code: … xx <yy>`),
 //!   is not `cc`: a breakpoint that is really there was put there by somebody.

@@ -38,7 +38,7 @@ pub(crate) struct Boot {
 pub(crate) struct Plan {
     /// Guests of a lane run one after the other, lanes side by side.
     pub(crate) lanes: Vec<Vec<Boot>>,
-    /// The host's checks run beside the guests, and guests that go wrong on purpose behind the
+    /// The host's checks run beside the guests, and guests that go wrong on purpose after the
     /// last lane's.
     pub(crate) is_whole: bool,
     /// Tests that pass show what they printed.
@@ -73,7 +73,7 @@ impl Plan {
 }
 
 /// The core of one guest, or all of it: a third of what guest a could run is for a guest like it
-/// behind b, which is done sooner.
+/// after b, which is done sooner.
 fn core(guest: &Guest, tests: &[Test], named: Option<&str>) -> Plan {
     let of = |name: &str, wanted: Kind, thirds: &[usize]| {
         let is_plain = wanted == Kind::Plain;

@@ -10,7 +10,7 @@ pub struct GeneratedPlace {
     pub pid: u32,
     /// The address, as in frames.
     pub address: u64,
-    /// Whether that is the instruction itself; else it is the return address behind a call.
+    /// Whether that is the instruction itself; else it is the return address after a call.
     pub exact: bool,
 }
 

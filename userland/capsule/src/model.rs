@@ -135,7 +135,7 @@ pub struct FrameName {
     pub object: u32,
     /// Where in its file.
     pub offset: u64,
-    /// Whether that is the instruction itself; else it is the return address behind a call.
+    /// Whether that is the instruction itself; else it is the return address after a call.
     #[serde(skip_serializing_if = "is_false")]
     pub exact: bool,
     /// The functions there, the innermost inlined one first.
@@ -170,7 +170,7 @@ pub struct GeneratedName {
     pub pid: u32,
     /// The address, as in frames.
     pub address: u64,
-    /// Whether that is the instruction itself; else it is the return address behind a call.
+    /// Whether that is the instruction itself; else it is the return address after a call.
     #[serde(skip_serializing_if = "is_false")]
     pub exact: bool,
     /// From when on, CLOCK_MONOTONIC in nanoseconds.

@@ -173,7 +173,7 @@ impl<S: ReadAt> CapsuleReader<S> {
         Ok(())
     }
 
-    /// Moves behind the next chunk and has its body read; or behind what is none.
+    /// Moves past the next chunk and has its body read; or after what is none.
     fn advance(&mut self) -> Result<Option<Result<ChunkHeader, Damage>>, CapsuleError> {
         if self.damages > DAMAGES_MAX {
             return Ok(None);
@@ -224,11 +224,11 @@ impl<S: ReadAt> CapsuleReader<S> {
         Ok((count > 0).then(|| Err(self.damage(at, Reason::Cut))))
     }
 
-    /// Moves to the next chunk behind what is none.
+    /// Moves to the next chunk after what is none.
     fn skip(&mut self, reason: Reason) -> Result<Result<ChunkHeader, Damage>, CapsuleError> {
         let at = self.at;
         let found = next_chunk(&self.source, at + 1, self.id)?;
-        // A chunk that is cut off, and has others behind it, was overwritten or pasted.
+        // A chunk that is cut off, and has others after it, was overwritten or pasted.
         let reason = match (reason, found) {
             (Reason::Cut, Ok(_)) => Reason::Checksum,
             (reason, _) => reason,

@@ -43,7 +43,7 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// The first chunk at or behind `from`, of this file when its id is known; or where the
+/// The first chunk at or after `from`, of this file when its id is known; or where the
 /// source ends.
 pub(crate) fn next_chunk(
     source: &impl ReadAt,

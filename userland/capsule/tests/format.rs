@@ -158,7 +158,7 @@ fn times(bytes: &[u8]) -> Vec<u64> {
     times
 }
 
-/// Where each chunk begins, and behind the last one.
+/// Where each chunk begins, and after the last one.
 fn places(bytes: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
     let mut reader = CapsuleReader::new(bytes).unwrap();
@@ -295,7 +295,7 @@ fn of_later_version(flags: u16) -> Vec<u8> {
         let header = ChunkHeader::new(preamble.id.get(), 99, flags, number, 1, b"from 2030");
         [header.as_bytes(), b"from 2030\0\0\0\0\0\0\0"].concat()
     };
-    // In the middle, so that the numbers of those behind it do not fit.
+    // In the middle, so that the numbers of those after it do not fit.
     let behind_first = places(&bytes)[1];
     bytes.splice(behind_first..behind_first, chunk(1));
     bytes
@@ -450,7 +450,7 @@ fn fields_that_claim_too_many_parts_are_refused() {
 }
 
 proptest! {
-    /// A cut loses the chunk that it goes through, and what is behind it.
+    /// A cut loses the chunk that it goes through, and what is after it.
     #[test]
     fn a_cut_leaves_what_is_in_front_of_it(cut in PREAMBLE..4096usize) {
         let bytes = sample(12);
@@ -460,7 +460,7 @@ proptest! {
         // Header, probes, objects, stacks; then the records.
         let batches = whole.saturating_sub(4).min(12);
         prop_assert_eq!(part.hits, 2 * batches as u64);
-        // What is missing of the padding behind a chunk's body is no loss.
+        // What is missing of the padding after a chunk's body is no loss.
         let places = places(&bytes);
         let is_near = |place: &usize| (cut..cut + 8).contains(place);
         prop_assert!(part.end.is_none() || is_near(&bytes.len()));

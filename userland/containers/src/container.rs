@@ -71,7 +71,7 @@ pub struct Container {
     pub created: Option<i64>,
     /// Whether it runs.
     pub state: ContainerState,
-    /// The name of the container that it is within, behind those around that.
+    /// The name of the container that it is within, after those around that.
     pub inside: Option<String>,
     /// The first process of that one.
     pub outer: Option<u32>,

@@ -22,7 +22,7 @@ const DONE: u16 = 3;
 /// Bytes of `struct nlmsghdr`, and of it and `struct cn_msg`.
 const NETLINK_HEADER: usize = 16;
 const HEADERS: usize = NETLINK_HEADER + 20;
-/// In `struct proc_event`, behind the headers: the kind, and the process id of an exec.
+/// In `struct proc_event`, after the headers: the kind, and the process id of an exec.
 const WHAT: usize = HEADERS;
 const TGID: usize = HEADERS + 20;
 /// Bytes of events that may wait for us: some 10,000.

@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 12;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Where in the file it begins, in bytes.
     pub file_offset: u64,
@@ -107,7 +107,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The first blank-free field, and what follows the blank behind it.
+/// The first blank-free field, and what follows the blank after it.
 fn cut_field(line: &[u8]) -> Option<(&str, &[u8])> {
     let end = line
         .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that joins: it sees the target's file and not the decoy at the
-//! same path, it stays below the target's root, and it leaves nothing behind.
+//! same path, it stays below the target's root, and it leaves nothing after.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -29,7 +29,7 @@ pub(crate) struct Waiting {
 /// What waits.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// An event, by its class's number, and its bytes behind the header.
+    /// An event, by its class's number, and its bytes after the header.
     Event(u32, Vec<u8>),
     /// This number of events was lost.
     Loss(u64),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sessions of all processes, as `/proc/PID/fdinfo` tells of them.
 //!
-//! The module prints one key a line behind the kernel's own lines: `session` (a
+//! The module prints one key a line after the kernel's own lines: `session` (a
 //! number), `rings`, `ring-bytes`, `filter-processes` (how many), `filter-pidns`
 //! (its inode number), `probes` (how many), and a `probe` line of name-value
 //! pairs for each probe. Keys that this version does not know are skipped.

@@ -141,7 +141,7 @@ impl<'a> Probe<'a> {
     }
 
     /// Sets the place that records report, in front of the breakpoint: the function's beginning,
-    /// when the breakpoint is behind it.
+    /// when the breakpoint is after it.
     pub fn reported_at(mut self, offset: u64) -> Probe<'a> {
         self.report_offset = offset;
         self

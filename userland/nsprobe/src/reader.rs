@@ -106,7 +106,7 @@ impl Reader {
 
     /// When all rings were last read to their ends, of which a record that is still being
     /// written can keep us. Whatever is in a ring yet was put there after this time, and so was
-    /// all that its thread records behind it, on whatever CPU.
+    /// all that its thread records after it, on whatever CPU.
     pub fn read_up_to(&self) -> u64 {
         self.whole_ns.iter().copied().min().unwrap_or(u64::MAX)
     }
@@ -137,7 +137,7 @@ impl Reader {
     }
 
     /// Enters one ring's committed records into the index and moves its end
-    /// behind the last of them; whether that is all that was in the ring.
+    /// after the last of them; whether that is all that was in the ring.
     fn scan(&mut self, number: usize, until_ns: u64) -> Result<bool> {
         let (Some(ring), Some(end)) = (self.rings.get(number), self.ends.get_mut(number)) else {
             return Ok(true);
@@ -229,7 +229,7 @@ impl Batch<'_> {
 
     /// The records in memory of their own: the rings have their room back as soon as this
     /// batch is dropped, whatever time the records take. They are sorted by their times, also
-    /// where a ring has them otherwise, behind objects.
+    /// where a ring has them otherwise, after objects.
     pub fn copy(&self) -> Copied {
         let reader = &*self.reader;
         let entries = reader.index.iter().copied().map(own_time(reader));

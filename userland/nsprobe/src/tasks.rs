@@ -71,7 +71,7 @@ impl TaskCounters {
 }
 
 impl TaskDump {
-    /// The records: tasks, and mappings behind their process.
+    /// The records: tasks, and mappings after their process.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut rest = self.words.as_bytes();
         std::iter::from_fn(move || {

@@ -38,7 +38,7 @@ pub struct Probes {
 pub struct Probe {
     /// Where in the file.
     pub offset: FileOffset,
-    /// Where the breakpoint is put: there, or at a cheaper instruction behind it that means
+    /// Where the breakpoint is put: there, or at a cheaper instruction after it that means
     /// the same.
     pub breakpoint: FileOffset,
     /// The semaphore of a static probe.

@@ -141,7 +141,7 @@ fn is_cheap(cost: Cost, fast_nops: bool) -> bool {
     }
 }
 
-/// The first cheap instruction behind harmless ones.
+/// The first cheap instruction after harmless ones.
 fn cheaper(function: &FunctionCode<'_>, needs: Needs, fast_nops: bool) -> Option<Placement> {
     let mut info = InstructionInfoFactory::new();
     let mut offset = 0;
@@ -185,7 +185,7 @@ pub fn boundary(function: &FunctionCode<'_>, offset: usize) -> Boundary {
 
 /// Of addresses where code of one source line begins, those at which the line is come to: not
 /// where it goes on by a branch from the line itself, nor, where code `is_mixed` with that of
-/// other lines, behind another of them in straight code.
+/// other lines, after another of them in straight code.
 pub fn beginnings(
     function: &FunctionCode<'_>,
     at: &[u64],
@@ -262,7 +262,7 @@ fn branches(address: u64, bytes: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// How far behind the function's beginning a plain `ret` of it is: the last one.
+/// How far past the function's beginning a plain `ret` of it is: the last one.
 pub fn ret(function: &FunctionCode<'_>) -> Option<usize> {
     let mut found = None;
     let mut at = 0;
@@ -336,7 +336,7 @@ fn is_nop(instruction: &Instruction) -> bool {
     )
 }
 
-/// Whether nothing of what a probe looks at is different behind the instruction, and
+/// Whether nothing of what a probe looks at is different after the instruction, and
 /// a thread that runs it comes to the next.
 fn is_harmless(
     instruction: &Instruction,

@@ -300,21 +300,21 @@ impl<'a> Searched<'a> {
         )
     }
 
-    /// Where the breakpoint of a probe goes that changes something at a function's beginning: behind
+    /// Where the breakpoint of a probe goes that changes something at a function's beginning: after
     /// a ten-byte nop.
     pub(crate) fn behind_nop(&self, spot: &Spot) -> FileOffset {
         let behind = self.with_code(spot, breakpoint::behind_nop);
         self.further(spot, behind.unwrap_or(0) as u64)
     }
 
-    /// Whether there is a ten-byte nop at a place that is at a spot or behind it.
+    /// Whether there is a ten-byte nop at a place that is at a spot or after it.
     pub(crate) fn is_fast_nop(&self, spot: &Spot, at: FileOffset) -> bool {
         let address = spot.address.0 + at.0.saturating_sub(spot.offset.0);
         let bytes = self.code(&(address..address.saturating_add(16)));
         breakpoint::cost(&bytes, address) == Some(breakpoint::Cost::Call)
     }
 
-    /// The place so far behind a spot, if it is in no other function.
+    /// The place so far past a spot, if it is in no other function.
     fn further(&self, spot: &Spot, further: u64) -> FileOffset {
         let is_alone = further == 0 || self.is_one_function(spot, further);
         match is_alone {

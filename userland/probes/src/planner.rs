@@ -401,7 +401,7 @@ impl Planner<'_> {
     }
 
     fn note(&mut self, note: String) {
-        // What is said once of the whole file has room behind what is said of functions.
+        // What is said once of the whole file has room after what is said of functions.
         let has_room = self.found.notes.len() < NOTES_MAX / 2;
         if has_room && !self.found.notes.contains(&note) {
             self.found.notes.push(note);

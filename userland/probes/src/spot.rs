@@ -29,7 +29,7 @@ impl Spot {
         self.usdt.as_ref()?.semaphore
     }
 
-    /// `distance` bytes behind the beginning of a function of the file.
+    /// `distance` bytes after the beginning of a function of the file.
     pub(crate) fn of(binary: &Binary, function: &Function, distance: u64) -> Spot {
         let name = demangle_without_parameters(&function.name);
         Spot {

@@ -64,7 +64,7 @@ struct ProfileTables {
 }
 
 impl ProfileTables {
-    /// With all mappings. Each file lies behind the one before, as though all of it was mapped:
+    /// With all mappings. Each file lies after the one before, as though all of it was mapped:
     /// an address minus its mapping's start is the offset in the file.
     fn new(profile: &Profile) -> ProfileTables {
         let mut ends = vec![0; profile.mappings.len()];

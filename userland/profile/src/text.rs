@@ -27,7 +27,7 @@ fn is_harmful(character: char) -> bool {
 }
 
 /// A plain name as a frame of a folded stack: `;` is a colon, as it ends frames. Readers take a
-/// number behind a space for the count, and `# ` at a line's beginning for a comment: the one has
+/// number after a space for the count, and `# ` at a line's beginning for a comment: the one has
 /// underscores for its spaces, the other one in front.
 pub(crate) fn folded(name: &str) -> String {
     let name = match name.trim() {

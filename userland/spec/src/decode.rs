@@ -40,7 +40,7 @@ pub enum WordShape {
         /// Bytes.
         most: u16,
     },
-    /// A string of at most this number of bytes, behind how many it really has: two fields.
+    /// A string of at most this number of bytes, after how many it really has: two fields.
     Slice {
         /// Bytes.
         most: u16,
@@ -289,7 +289,7 @@ impl FieldReader<'_> {
             WordShape::Missing => FieldValue::Absent,
             WordShape::Split { layout, .. } => {
                 let words = (0..shape.field_count()).map(|_| self.present());
-                // All are taken, also behind one that is absent.
+                // All are taken, also after one that is absent.
                 let words: Vec<Option<u64>> = words.collect();
                 let words: Option<Vec<u64>> = words.into_iter().collect();
                 words.map_or(FieldValue::Absent, |words| layout.value(&bytes_of(&words)))

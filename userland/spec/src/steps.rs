@@ -71,7 +71,7 @@ impl Steps {
         }
     }
 
-    /// Does something with a value, behind all that was asked for before.
+    /// Does something with a value, after all that was asked for before.
     pub(crate) fn effect(
         &mut self,
         operation: Operation,
@@ -134,7 +134,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Ends the function by the `ret` this number of bytes behind its beginning.
+    /// Ends the function by the `ret` this number of bytes after its beginning.
     pub(crate) fn leave(&mut self, value: &Value, ret: u64, span: &Span) -> Result<(), SpecError> {
         let effect = Effect {
             operation: Operation::Return,

@@ -92,7 +92,7 @@ pub struct Spec {
 /// Where a probe is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProbePoint {
-    /// In functions of this name, or of names that a glob fits; a number of bytes behind
+    /// In functions of this name, or of names that a glob fits; a number of bytes after
     /// their beginning.
     Functions {
         /// The name or glob.
@@ -318,7 +318,7 @@ pub enum Binary {
 }
 
 impl Spec {
-    /// Reads a spec: what stands behind `BINARY:`.
+    /// Reads a spec: what stands after `BINARY:`.
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         parser::spec(text)
     }

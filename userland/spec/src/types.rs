@@ -56,7 +56,7 @@ pub enum Shape {
         /// A reference of C++: members are reached by `.` too.
         reference: bool,
     },
-    /// Elements one behind the other.
+    /// Elements one after the other.
     Array {
         /// An element's type; of an array of arrays, the inner array.
         of: TypeId,

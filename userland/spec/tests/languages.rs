@@ -21,7 +21,7 @@ fn only(debug: &DebugInfo<'_>, name: &str) -> DebugFunction {
     found.remove(0)
 }
 
-/// What is wanted in a function: at its entry, in its body, or behind its return.
+/// What is wanted in a function: at its entry, in its body, or after its return.
 struct Case {
     function: &'static str,
     at: At,

@@ -103,7 +103,7 @@ fn all_instances_of_an_inlined_function_are_found_with_their_arguments() {
         assert_eq!(holders, ["first_user", "second_user"]);
         let found = agrees_with_gdb(&program, line, &["value", "limit", "result"]);
         assert!(found >= 2, "{flags:?}: {found}");
-        // Names of the function around are found behind those of its own.
+        // Names of the function around are found after those of its own.
         let instance = &instances[0];
         let scope = debug.scope(instance, instance.entry).unwrap();
         assert!(scope.variable("x").or(scope.variable("y")).is_ok());

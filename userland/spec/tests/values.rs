@@ -32,7 +32,7 @@ fn function(debug: &DebugInfo<'_>, binary: &Binary, name: &str) -> DebugFunction
 /// Numbers that expressions are, in a function.
 type Wanted = (&'static str, &'static [(&'static str, i64)]);
 
-/// Checks them in all variants, at the functions' entries and behind their prologues.
+/// Checks them in all variants, at the functions' entries and after their prologues.
 fn check_everywhere(folder: &str, wanted: &[Wanted]) {
     let folder = Folder::new(folder);
     for flags in VARIANTS {

@@ -93,7 +93,7 @@ impl Segment {
 /// What is at a file offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtOffset<'a> {
-    /// Behind the end of the file.
+    /// Past the end of the file.
     OutsideFile,
     /// In no loaded segment.
     NotLoaded,

@@ -90,7 +90,7 @@ fn thunk(text: &str) -> Option<String> {
         (1, false) => "non-virtual thunk to ",
         _ => "covariant return thunk to ",
     };
-    // Behind it there may be what the compiler appended; a name that was cut has no end.
+    // After it there may be what the compiler appended; a name that was cut has no end.
     let target = match rest.rsplit_once(")}") {
         Some((target, behind)) if behind.is_empty() || behind.starts_with([' ', '.']) => {
             format!("{target}{behind}")
@@ -100,7 +100,7 @@ fn thunk(text: &str) -> Option<String> {
     Some(format!("{what}{target}"))
 }
 
-/// Types of numbers in template arguments, and what stands behind a number in their place.
+/// Types of numbers in template arguments, and what stands after a number in their place.
 const LITERALS: [(&str, &str); 5] = [
     ("(unsigned int)", "u"),
     ("(unsigned long)", "ul"),
@@ -123,7 +123,7 @@ fn literals(text: &str) -> String {
             let digits = digits.take_while(u8::is_ascii_digit).count();
             (digits > 0).then(|| (number.split_at(sign + digits), suffix))
         });
-        // Behind a name the bracket is that of parameters, or of a call.
+        // After a name the bracket is that of parameters, or of a call.
         let is_alone = out.is_empty() || out.ends_with(['<', ' ', ',', '(', '{']);
         match literal.filter(|_| is_alone) {
             Some(((number, behind), suffix)) => {

@@ -3,8 +3,8 @@
 //!
 //! `objcopy --only-keep-debug` keeps the addresses of the segments and changes their places in
 //! the file. These follow from the addresses, as linkers lay files out: each segment comes
-//! behind the one before, at the first offset that is congruent to its address modulo its
-//! alignment (System V gABI, "Program Header"). That goes for what is behind the file's
+//! after the one before, at the first offset that is congruent to its address modulo its
+//! alignment (System V gABI, "Program Header"). That goes for what is after the file's
 //! header without a gap and without memory that the file does not hold; nothing else is
 //! believed.
 
@@ -94,7 +94,7 @@ fn placed(loads: &[Load]) -> Result<Vec<Load>, String> {
         let above = before.is_none_or(|before| load.address > before.address);
         let end = end.filter(|_| above && load.bytes >= load.file_bytes);
         let end = end.ok_or("its headers contradict themselves")?;
-        // How far the next offset that is congruent to the address is behind the end.
+        // How far the next offset that is congruent to the address is past the end.
         let gap = load.address.wrapping_sub(end) & (load.alignment - 1);
         let offset = end
             .checked_add(gap)

@@ -34,7 +34,7 @@ pub enum FunctionKind {
 pub struct Function {
     /// Its name as the symbol table has it, without a symbol version.
     pub name: String,
-    /// The version, as binutils write it behind the name: `@VERSION`, or `@@VERSION` of the one
+    /// The version, as binutils write it after the name: `@VERSION`, or `@@VERSION` of the one
     /// that is linked to by default.
     pub version: Option<Box<str>>,
     /// Where its code begins in the file.
@@ -61,7 +61,7 @@ impl Function {
         crate::suffix::suffixed(&self.name).is_some_and(|of| of.changes_arguments)
     }
 
-    /// Whether it has the version, as it stands behind the first `@` of a name: with another one
+    /// Whether it has the version, as it stands after the first `@` of a name: with another one
     /// it is that of the default alone.
     pub(crate) fn has_version(&self, wanted: &str) -> bool {
         let own = self
@@ -71,7 +71,7 @@ impl Function {
         own.is_some_and(|own| own == wanted || own.strip_prefix('@') == Some(wanted))
     }
 
-    /// The address behind its last instruction.
+    /// The address after its last instruction.
     pub fn end(&self) -> u64 {
         self.address.0.saturating_add(self.size)
     }

@@ -55,7 +55,7 @@ pub struct GoTable<'a> {
 pub struct GoFunction<'a> {
     /// Its first byte.
     pub begin: u32,
-    /// What is behind its last one, padding included.
+    /// What is after its last one, padding included.
     pub end: u32,
     table: GoTable<'a>,
     description: &'a [u8],
@@ -218,7 +218,7 @@ impl<'a> GoFunction<'a> {
         None
     }
 
-    /// Bytes of a description without the lists behind it.
+    /// Bytes of a description without the lists after it.
     fn fixed_bytes(&self) -> usize {
         match self.table.is_1_18 {
             true => 40,

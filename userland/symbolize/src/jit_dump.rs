@@ -16,7 +16,7 @@ const HEADER_BYTES: u64 = 40;
 const ARCH_TIMESTAMPS: u64 = 1;
 
 /// What V8 has in the header's unused word. It tells lines as of where the code would lie
-/// in a file of perf's: behind this number of bytes of headers.
+/// in a file of perf's: after this number of bytes of headers.
 const MARK_OF_V8: u32 = 0xdead_beef;
 const V8_SHIFT: u64 = 0x40;
 
@@ -41,7 +41,7 @@ pub struct JitDump {
     /// Where the next record begins; 0 before the header was read.
     next: u64,
     has_times: bool,
-    /// How far the addresses of lines are behind the code's.
+    /// How far the addresses of lines are after the code's.
     shift: u64,
     /// Lines of the code that comes next, and where it will be.
     lines: Option<(u64, Vec<JitLine>)>,
@@ -207,7 +207,7 @@ impl JitDump {
     }
 }
 
-/// The text up to its NUL, and what is behind that.
+/// The text up to its NUL, and what is after that.
 fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
     let end = bytes.iter().position(|&byte| byte == 0)?;
     let (text, rest) = bytes.split_at(end);

@@ -35,7 +35,7 @@ impl KernelSymbols {
         Ok(KernelSymbols::parse(&fs::read_to_string("/proc/kallsyms")?))
     }
 
-    /// Lines of `ADDRESS TYPE NAME`, and behind a tab `[MODULE]` (`s_show` of
+    /// Lines of `ADDRESS TYPE NAME`, and after a tab `[MODULE]` (`s_show` of
     /// `kernel/kallsyms.c`).
     fn parse(text: &str) -> KernelSymbols {
         let mut by_address: Vec<KernelSymbol> = text.lines().filter_map(symbol).collect();

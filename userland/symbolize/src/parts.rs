@@ -42,7 +42,7 @@ pub(crate) struct SectionBytes {
     /// Where it reads, and where it ends or the part does, in bytes from the part's beginning.
     at: usize,
     stop: usize,
-    /// Bytes behind this part that it reads, too.
+    /// Bytes after this part that it reads, too.
     beyond: usize,
 }
 
@@ -196,8 +196,8 @@ impl SectionBytes {
         self.part.start + self.at
     }
 
-    /// Goes to the part behind this one, or to a later one, where it reads from the byte on
-    /// that is `behind` bytes behind this part.
+    /// Goes to the part after this one, or to a later one, where it reads from the byte on
+    /// that is `behind` bytes after this part.
     #[cold]
     fn turn(&mut self, behind: usize) -> gimli::Result<()> {
         let left = self.beyond.checked_sub(behind).ok_or(Error::Io)?;

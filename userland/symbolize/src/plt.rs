@@ -44,7 +44,7 @@ pub(crate) fn holding(entries: &[PltEntry], address: Address) -> Option<&PltEntr
     (address.0 < entry.end).then_some(entry)
 }
 
-/// The function of the file itself that is behind a slot of the global offset table, by the slot.
+/// The function of the file itself behind a slot of the global offset table, by the slot.
 pub(crate) fn own(elf: &Elf) -> HashMap<u64, u64> {
     let mut own = HashMap::new();
     let tables = [elf.section(".got"), elf.section(".got.plt")];

@@ -70,7 +70,7 @@ pub struct Resolution {
 struct Query {
     /// What is looked up.
     address: Address,
-    /// How far behind it the offset is that was asked for.
+    /// How far past it the offset is that was asked for.
     behind: u64,
 }
 

@@ -200,7 +200,7 @@ impl Binary {
     }
 
     /// The addresses of each section with code that the file holds: the first, and the
-    /// one behind the last.
+    /// one after the last.
     pub fn code_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let code = self.elf.sections.iter().filter(|section| section.is_code());
         code.filter_map(|section| {

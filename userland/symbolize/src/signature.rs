@@ -118,7 +118,7 @@ fn plain(name: &str) -> String {
     east(&out)
 }
 
-/// The name with each `const` behind what it applies to.
+/// The name with each `const` after what it applies to.
 fn east(name: &str) -> String {
     const WORD: &str = "const ";
     let mut out = String::with_capacity(name.len());

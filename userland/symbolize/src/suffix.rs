@@ -27,7 +27,7 @@ struct Word {
     arguments: bool,
     /// A number belongs to it; without one it is a name like any other.
     numbered: bool,
-    /// Only behind a mangled name: of others it may well be a part.
+    /// Only after a mangled name: of others it may well be a part.
     mangled: bool,
 }
 

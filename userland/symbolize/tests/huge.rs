@@ -85,7 +85,7 @@ fn plain_entry(abbreviations: &[u8]) -> u8 {
     (1..128).find(is_plain).unwrap()
 }
 
-/// Moves `.debug_info` to the end of the file, behind units that it begins with from now on.
+/// Moves `.debug_info` to the end of the file, after units that it begins with from now on.
 fn put_units_before_those_of(path: &Path) {
     let bytes = fs::read(path).unwrap();
     let sections = Sections(&bytes);

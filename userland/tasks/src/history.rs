@@ -81,7 +81,7 @@ impl<T> History<T> {
         &self.changes
     }
 
-    /// Where the changes behind a time begin.
+    /// Where the changes after a time begin.
     fn after(&self, time_ns: u64) -> usize {
         self.changes
             .partition_point(|change| change.since_ns <= time_ns)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user wants to probe: `BINARY:` and what `nsprobe_spec` reads behind it.
+//! What the user wants to probe: `BINARY:` and what `nsprobe_spec` reads after it.
 //!
 //! The first colon divides, so that `app:ns::Type::method` needs no quoting; a
 //! colon in the name of a file is written `\:`.

@@ -35,9 +35,9 @@ const TOTAL_BYTES_MAX: u64 = 256 << 20;
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
 /// How long a file that is not yet an entry may be written.
 const WRITING: Duration = Duration::from_secs(600);
-/// How the files are called behind their digest.
+/// How the files are called after their digest.
 const SUFFIX: &str = ".rows";
-/// Suffix of an entry while it is written, behind a number.
+/// Suffix of an entry while it is written, after a number.
 const NEW_SUFFIX: &str = ".new";
 /// Mode bits that let others write: only we may write into what we use.
 const OTHERS_WRITE: u32 = 0o022;

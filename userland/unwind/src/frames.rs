@@ -64,7 +64,7 @@ impl Frames {
         Some(found?.covers.clone())
     }
 
-    /// Where the next piece begins behind an address.
+    /// Where the next piece begins after an address.
     pub fn behind(&self, address: u64) -> Option<u64> {
         let sections = [&self.eh_frame, &self.debug_frame].into_iter();
         let next = sections.filter_map(|entries| {

@@ -78,7 +78,7 @@ pub(crate) struct Described {
     pub(crate) rule: Rule,
 }
 
-/// A row: from this number of bytes behind the function's begin on.
+/// A row: from this number of bytes after the function's begin on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SframeRow {
     from: u64,
@@ -198,7 +198,7 @@ impl FunctionEntry {
         self.info & 0x10 != 0
     }
 
-    /// Its rows, each behind the one before; none when one of them is wrong.
+    /// Its rows, each after the one before; none when one of them is wrong.
     fn rows(&self, rows: &[u8]) -> Option<Vec<SframeRow>> {
         // "The SFrame FDE Info Word": no pointer authentication on AMD64.
         if self.info & !0x1f != 0 {
@@ -242,7 +242,7 @@ impl FunctionEntry {
         }
         let every = u64::from(self.repeated_bytes);
         // The place in the piece is that of the address by one edition of the specification, and
-        // that behind the function's begin by the other. At a function's first instruction, the
+        // that after the function's begin by the other. At a function's first instruction, the
         // call has just been made; ld 2.44 says otherwise of .plt.got.
         let begins = rows.first().map(|row| (row.from, row.rule));
         let is_called = begins == Some((0, CALLED));

@@ -60,7 +60,7 @@ fn sframe_agrees_with_eh_frame() {
     let (mut places, mut rules) = (0, Vec::<Rule>::new());
     for offset in 0..fs::metadata(&both).expect("it is there").len() {
         let rule = without.table().find(offset);
-        // The program's first code, and the bytes behind it, are known without a section.
+        // The program's first code, and the bytes after it, are known without a section.
         let untold = [Base::Unknown, Base::Outermost].map(|base| base as u8);
         let Some(rule) = rule.filter(|rule| !untold.contains(&rule.base)) else {
             continue;

@@ -16,7 +16,7 @@ use std::thread;
 pub(crate) const ARGUMENT: &str = "__parse";
 /// Said where no sandbox is asked for.
 pub(crate) const UNCONFINED: &str = "unconfined";
-/// The stack that files are parsed on, in bytes; a guard page is behind it.
+/// The stack that files are parsed on, in bytes; a guard page is after it.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Answers requests.

@@ -68,7 +68,7 @@ fn returns_of(path: &Path, function: &str) -> Result<Probes, Refused> {
     here(path, &query)
 }
 
-/// How many returns a function has, and how many jumps behind which they are not seen.
+/// How many returns a function has, and how many jumps after which they are not seen.
 fn ways_out(path: &Path, function: &str) -> (usize, usize) {
     let found = returns_of(path, function).unwrap().probes;
     let exits = found[0].exits.as_ref().expect("exits");
@@ -166,7 +166,7 @@ fn a_symbol_inside_of_an_instruction_is_refused() {
     }
 }
 
-/// Hidden functions of a stripped file: `other` does not return, and what comes behind a call of it
+/// Hidden functions of a stripped file: `other` does not return, and what comes after a call of it
 /// is no part of `begun` or `last`.
 #[test]
 fn undescribed_code_ends_where_calls_do_not_return() {

@@ -221,7 +221,7 @@ fn elf_06_symbols_that_make_no_sense() {
         .iter()
         .flat_map(|answer| &answer.found)
         .all(|found| { found.frames[0].function.len() <= 64 << 10 }));
-    // Names behind the end of their table.
+    // Names past the end of their table.
     for symbol in sections[0].data.chunks_exact_mut(24) {
         symbol[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     }

@@ -27,7 +27,7 @@ fn first_name(object: &SandboxedBinary) -> String {
 }
 
 /// A parser that does as the name of the file says; what is said of the file. Before and
-/// behind it another file has its names.
+/// after it another file has its names.
 fn misled(how: &str) -> WorkerError {
     let folder = Folder::new(how);
     let worker = Worker::start(options()).unwrap();

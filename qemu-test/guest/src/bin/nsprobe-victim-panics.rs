@@ -15,7 +15,7 @@ fn leaf(panics: bool) -> u64 {
 
 #[inline(never)]
 fn passed(panics: bool) -> u64 {
-    // What is left to do behind the call keeps it from being a jump.
+    // What is left to do after the call keeps it from being a jump.
     let text = black_box(String::from("dropped by whoever leaves"));
     leaf(black_box(panics)) + text.len() as u64
 }

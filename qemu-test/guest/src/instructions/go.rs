@@ -124,7 +124,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// What is so behind an instruction; none when it is none of Go's compiler.
+    /// What is so after an instruction; none when it is none of Go's compiler.
     fn step(&mut self, instruction: &Instruction) -> Option<()> {
         let sets_frame_pointer = instruction.op0_register() == Register::RBP;
         self.caller = match instruction.mnemonic() {
@@ -150,7 +150,7 @@ impl Walk {
     }
 }
 
-/// Whether the stack pointer is another behind it.
+/// Whether the stack pointer is another after it.
 fn moves_stack(instruction: &Instruction) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);

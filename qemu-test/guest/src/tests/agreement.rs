@@ -482,7 +482,7 @@ fn ends_without_rows(stack: &Stack) -> bool {
     let [callees @ .., last] = stack.frames.as_slice() else {
         return false;
     };
-    // Where a call returns to may be behind its function.
+    // Where a call returns to may be after its function.
     let place = last.offset - u64::from(!callees.is_empty());
     let mut rows = ROWS.lock().expect("nothing panics with it");
     let file = rows.entry(last.path.clone());
@@ -501,7 +501,7 @@ const REASONS: [&str; 7] = [
     "copy-end",
 ];
 
-/// Behind the dynamic linker's first code, of which nothing tells that it has no caller,
+/// After the dynamic linker's first code, of which nothing tells that it has no caller,
 /// gdb goes on into the program's arguments.
 fn up_to_first_code(stack: &[Place]) -> &[Place] {
     let astray = stack.iter().position(|(path, _)| path == "?");

@@ -75,7 +75,7 @@ fn object_of(frame: &Frame) -> Option<u32> {
 }
 
 test! { full, files_beyond_the_last_object_are_said_to_be, module, seconds = 120 }
-/// Hits are recorded all the same, and stacks go on behind a frame whose file has no object.
+/// Hits are recorded all the same, and stacks go on after a frame whose file has no object.
 fn files_beyond_the_last_object_are_said_to_be() {
     const MORE: u64 = 100;
     const CALLS: u64 = abi::OBJECTS_MAX as u64 + MORE;

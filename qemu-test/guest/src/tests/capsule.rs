@@ -99,7 +99,7 @@ fn comparable(hit: &Value) -> Value {
     hit
 }
 
-/// A line behind its time, and without how long a call took.
+/// A line after its time, and without how long a call took.
 fn without_times(line: &str) -> &str {
     let Some((time, rest)) = line.trim_start().split_once(' ') else {
         return line;

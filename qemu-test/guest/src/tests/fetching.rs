@@ -177,7 +177,7 @@ fn memory_is_fetched() {
 }
 
 test! { full, a_string_in_front_of_nothing_is_fetched_whole, module }
-/// The last thing on a stack is the path of its program, with a word of zeroes behind it
+/// The last thing on a stack is the path of its program, with a word of zeroes after it
 /// (`create_init_stack_vma` of mm/vma_exec.c).
 fn a_string_in_front_of_nothing_is_fetched_whole() {
     const ROOM: i32 = 128;
@@ -305,7 +305,7 @@ fn a_return_knows_its_time_without_a_program_at_its_entry() {
 }
 
 test! { full, a_return_is_of_the_place_that_its_entry_is_of, module }
-/// Also where the breakpoint is behind the place that is reported.
+/// Also where the breakpoint is after the place that is reported.
 fn a_return_is_of_the_place_that_its_entry_is_of() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_endbr64");

@@ -148,7 +148,7 @@ fn writers_on_all_cpus_leave_whole_records() {
         records.hits.len(),
         overwritten(&session)
     );
-    // A writer that had begun when the record was ended comes to its end behind that.
+    // A writer that had begun when the record was ended comes to its end after that.
     let late = Records::of(&session);
     let there = (records.hits.len() + late.hits.len()) as u64;
     assert!(there >= 10, "a ring has room for more");

@@ -229,7 +229,7 @@ fn a_size_that_changes_meanwhile_counts_as_it_was_first() {
         let _stop = Stop(&stop);
         let mut was_answered = false;
         while in_part == 0 && (calls < CALLS || changes < ENOUGH) {
-            // The version, behind the size and the flags.
+            // The version, after the size and the flags.
             memory.set_word(8, 0);
             let result = sys::ioctl_wild(&session, abi::INFO.into(), memory.address());
             let is_answered = result.is_ok();

@@ -254,7 +254,7 @@ fn functions_of_node_in_a_container_are_named() {
     assert!(count >= 180, "{count}: {got:#?}");
 }
 
-/// All of them are, but those that came before node's own file was read: behind that, nothing
+/// All of them are, but those that came before node's own file was read: after that, nothing
 /// leads to generated code.
 fn assert_node_is_named(stacks: &[Vec<Value>]) {
     const EARLY_MAX: usize = 20;

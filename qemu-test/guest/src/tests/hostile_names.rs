@@ -150,7 +150,7 @@ fn hostile_names_forge_nothing_that_is_printed() {
     let of_capsule = |words: &[&str]| run(&[words, &["-q", &capsule]].concat());
     let got = of_capsule(&["script"]);
     assert_eq!(got.lines().count(), 3 * (1 + frames), "{got:#?}");
-    // It counts all hits that are recorded, of which some came behind the third.
+    // It counts all hits that are recorded, of which some came after the third.
     let got = of_capsule(&["report", "--by", "comm"]);
     let rows = got
         .lines()

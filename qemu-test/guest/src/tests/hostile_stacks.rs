@@ -312,7 +312,7 @@ fn hostile_stacks_end_by_rows_as_well() {
         let hits = (0..STACKS * rounds).map(|_| trace.wait_for("\"type\":\"hit\"", SOON));
         ends_of(hits)
     };
-    // The rows may come behind the first hits.
+    // The rows may come after the first hits.
     let has_rows = within(SOON, || calls(1).iter().any(|(end, _)| end == "bad-row"));
     assert!(has_rows, "no stack goes by rows");
     const ROUNDS: u64 = 100;

@@ -455,7 +455,7 @@ fn a_forked_child_of_a_target_is_restored_too() {
     let function = parent.function("in_parent_and_child");
     let session = Session::with_rings(RING_BYTES);
     let id = session.probe(parent.file(), &function, 0);
-    // The child is made behind ATTACH and answers with its own number.
+    // The child is made after ATTACH and answers with its own number.
     let child = parent.call(1) as u32;
     assert!(child > 0 && child != parent.pid());
     let records = Records::of(&session);

@@ -105,7 +105,7 @@ fn read_gives_whole_records() {
 }
 
 test! { full, read_gives_the_oldest_record_of_all_rings, module, cpus = 2 }
-/// The CPUs take turns, so that no ring has two records that are behind each other.
+/// The CPUs take turns, so that no ring has two records in a row.
 fn read_gives_the_oldest_record_of_all_rings() {
     const TURNS: usize = 10;
     let _module = Module::load();

@@ -52,7 +52,7 @@ fn wanted(line: &str) -> impl Iterator<Item = &'static str> + '_ {
     wanted.map(|(_, text)| *text)
 }
 
-/// How long a line runs at most behind its first probe.
+/// How long a line runs at most after its first probe.
 const TIME_TO_PRINT: Duration = Duration::from_secs(15);
 
 /// The program of process 1234.

@@ -171,7 +171,7 @@ impl Drop for KeptBack {
     }
 }
 
-/// The number behind a word at the beginning of a line.
+/// The number after a word at the beginning of a line.
 pub(super) fn number(file: &str, word: &str) -> u64 {
     let text = fs::read_to_string(file).expect("/proc");
     let line = text.lines().find_map(|line| line.strip_prefix(word));

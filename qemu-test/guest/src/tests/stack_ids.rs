@@ -135,7 +135,7 @@ fn path_of(places: &[(u64, u64)]) -> Vec<bool> {
         .collect();
     let low = sides.iter().min().copied().unwrap_or(0);
     let high = sides.iter().max().copied().unwrap_or(0);
-    // Of a path that goes one way only, which way it is: `right` is behind `left`.
+    // Of a path that goes one way only, which way it is: `right` is after `left`.
     let functions = crate::binary::functions(&crate::victim::path("many_stacks"));
     let left = functions.iter().find(|function| function.name == "left");
     let left = left.expect("it has symbols");
@@ -186,7 +186,7 @@ fn each_id_is_one_that_a_record_has_had() {
     // The lowest bit of a call's number makes no other path.
     assert_eq!(ids.len() as u64, CALLS / 2);
     for id in 0..=*ids.iter().nth(100).expect("as many") {
-        // Not EINVAL, which tells of many words behind such a number.
+        // Not EINVAL, which tells of many words after such a number.
         let number = ask(&session, id, WORDS_MAX)
             .0
             .err()

@@ -51,7 +51,7 @@ fn names(frames: &[Frame], functions: &[Function], inode: u64, records: &Records
         if object.is_none_or(|object| object.identity.ino != inode) {
             return String::from("elsewhere");
         }
-        // A return address is behind its call, which may end a function.
+        // A return address is after its call, which may end a function.
         let inside = offset - u64::from(method != Method::Registers as u8);
         let function = functions.iter().find(|function| function.holds(inside));
         function.map_or(String::from("?"), |function| function.name.clone())
@@ -228,7 +228,7 @@ fn the_reported_offset_is_the_first_frame() {
     let mut victim = Victim::caller("begins_with_push");
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(RING_BYTES);
-    // Behind push: the return address is one word up, which the probe does
+    // After push: the return address is one word up, which the probe does
     // not claim to know.
     let probe = Probe {
         report_offset: function.offset,

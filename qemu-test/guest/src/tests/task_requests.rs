@@ -130,7 +130,7 @@ fn impossible_dumps_are_refused() {
             "{buffer:#x}"
         );
     }
-    // There is nothing behind the last number.
+    // There is nothing after the last number.
     for next in [1 << 22, i32::MAX as u32, 1 << 31, u32::MAX] {
         let mut request = TaskDump { next, ..good };
         sys::ioctl(&session, abi::TASK_DUMP, &mut request).expect("an empty dump");

@@ -78,7 +78,7 @@ impl Lives {
     }
 
     /// Whoever began an event before the end of events may not get a CPU in the middle of its
-    /// record, and what is behind that one in the ring waits for it.
+    /// record, and what is after that one in the ring waits for it.
     fn wait_for_the_rest(&mut self, later: &Lives, session: &mut TaskSession) {
         let until = Instant::now() + Duration::from_secs(30);
         self.add(session.told());

@@ -143,7 +143,7 @@ fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
         let pids = take_turns();
         let counted = |pid| histograms.iter().map(|one| one.hits(pid)).sum::<u64>();
         let mut told = HashMap::new();
-        // A process is reaped before its last switch, behind which nothing comes.
+        // A process is reaped before its last switch, after which nothing comes.
         let mut before = pids.map(|_| 0);
         let is_over = within(LIMIT, || {
             told_of(&mut session, &mut told);

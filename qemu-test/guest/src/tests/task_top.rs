@@ -64,7 +64,7 @@ fn top_adds_up_to_what_the_kernel_has() {
     stop();
     let after = ran_by_kernel(pid);
     let wanted = (after.0 - before.0, after.1 - before.1);
-    // Until it has run in none: the end of the last one is behind its own.
+    // Until it has run in none: the end of the last one is after its own.
     loop {
         let (group, process) = interval_of(&next(), pid);
         seen = (seen.0 + group, seen.1 + process);

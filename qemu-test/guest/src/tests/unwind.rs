@@ -97,7 +97,7 @@ fn frames_of_all_kinds_are_followed() {
 
 test! { full, each_instruction_of_a_linkage_entry_has_its_caller }
 /// The first call through an entry of the procedure linkage table runs all three of its
-/// instructions; behind the second one, which pushes a number, the return address is a word
+/// instructions; after the second one, which pushes a number, the return address is a word
 /// farther up.
 fn each_instruction_of_a_linkage_entry_has_its_caller() {
     const ENTRY_BYTES: u64 = 16;
@@ -124,7 +124,7 @@ fn each_instruction_of_a_linkage_entry_has_its_caller() {
         let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
         let is_whole = names.ends_with(&["main", "_start"]) && end == "outermost";
         assert!(is_whole, "{end}: {frames:#?}");
-        // What called it is one of the program's functions, not what is behind it.
+        // What called it is one of the program's functions, not what is after it.
         assert!(
             frames[1].path == path && frames[1].how == "unwind-row",
             "{frames:#?}"

@@ -21,9 +21,9 @@ const SECONDS_20: Duration = Duration::from_secs(20);
 struct Kind {
     /// The victim and its arguments.
     victim: &'static [&'static str],
-    /// The spec behind the program's path, and more words.
+    /// The spec after the program's path, and more words.
     words: &'static [&'static str],
-    /// What the victim is told behind the number of rounds.
+    /// What the victim is told after the number of rounds.
     order: &'static str,
     /// How many places the kind has there.
     places: usize,
@@ -72,7 +72,7 @@ const KINDS: &[Kind] = &[
         places: 2,
         witnesses: at_returns,
     },
-    // The lea behind push and mov.
+    // The lea after push and mov.
     Kind {
         victim: &["call_in_loop", "begins_with_push"],
         words: &[":begins_with_push+0x4"],

@@ -138,7 +138,7 @@ fn offset(frame: &Frame) -> Option<u64> {
     }
 }
 
-/// How far behind a function's entry its `ret` is.
+/// How far past a function's entry its `ret` is.
 fn distance_to_ret(victim: &Victim, function: &Function) -> u64 {
     let last = function.bytes - 1;
     let bytes = crate::victim::from_file(victim.file(), function.offset + last);
@@ -246,7 +246,7 @@ fn what_cannot_be_written_is_not() {
         constant(0, 5),
         step(Operation::Return, 0, 0, 0, 0, u64::MAX / 2),
     ];
-    // Of a page that is there and the next one: the stack pointer's and the one behind, which
+    // Of a page that is there and the next one: the stack pointer's and the one after, which
     // may not be there, or the one in front, which is.
     let across = |from: i64| {
         [
@@ -343,7 +343,7 @@ fn no_more_is_written_than_was_said_and_recorded() {
     let recorded = writes(&session);
     assert_eq!(recorded.len() as u64, made);
     assert!(recorded.iter().all(|write| write.done == 1));
-    // With room they go on, behind a record of the gap.
+    // With room they go on, after a record of the gap.
     assert!(changed(&mut victim) > made / 2);
 }
 

@@ -66,7 +66,7 @@ pub(super) struct RecordsArguments {
     count: Option<u64>,
     /// Size of each CPU's ring
     ///
-    /// BYTES is a power of two, with K or M behind it or without. By default all rings together
+    /// BYTES is a power of two, with K or M after it or without. By default all rings together
     /// take 4M, each 256K to 2M.
     #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "BYTES", value_parser = ring_bytes)]
     ring_size: Option<u64>,

@@ -90,7 +90,7 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A number of bytes, with K or M behind it or without.
+/// A number of bytes, with K or M after it or without.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes() {
         [digits @ .., b'K' | b'k'] => (digits.len(), 1 << 10),

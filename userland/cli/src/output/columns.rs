@@ -67,7 +67,7 @@ fn widths(heads: &[Head], rows: &[Vec<String>]) -> Vec<usize> {
     heads.iter().enumerate().map(widest).collect()
 }
 
-/// Writes a table. Cells are escaped already. Lines are cut behind the last numbers only: a part
+/// Writes a table. Cells are escaped already. Lines are cut after the last numbers only: a part
 /// of a number is another one.
 pub(crate) fn write(
     out: &mut impl Write,

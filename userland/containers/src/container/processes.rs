@@ -113,7 +113,7 @@ fn cgroup_of(text: &str) -> String {
     let line = |line: &str| {
         let (version, rest) = line.split_once(':')?;
         let path = rest.split_once(':')?.1;
-        // A group that was removed meanwhile has this behind it.
+        // A group that was removed meanwhile has this after it.
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         Some((version == "0", path.to_owned()))
     };

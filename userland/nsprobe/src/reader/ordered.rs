@@ -2,7 +2,7 @@
 //! Records of several batches in the order of their times.
 //!
 //! A record that comes late, as its writer was held up, still finds its place as long as
-//! nothing behind it was handed out.
+//! nothing after it was handed out.
 
 use super::Copied;
 use nsprobe_common::record::Record;

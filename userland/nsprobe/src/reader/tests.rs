@@ -200,7 +200,7 @@ fn batches_are_merged_by_time_also_where_a_record_comes_late() {
     ordered.push(reader.collect_rest().unwrap().copy());
     assert!(handed_out(&mut ordered, 9).is_empty());
     assert_eq!(handed_out(&mut ordered, 15), [10]);
-    // Their writers were held up; one ring has one of them behind a later one.
+    // Their writers were held up; one ring has one of them after a later one.
     b.write(&hit(50, 50, 0));
     b.write(&hit(20, 20, 0));
     b.write(&object(5, 60));

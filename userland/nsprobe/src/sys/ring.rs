@@ -135,7 +135,7 @@ impl MappedRing {
         }
         // SAFETY: the range begins within the data and is at most the data long,
         // so it ends within its second mapping. It is committed (the word says
-        // so, loaded with Acquire) and lies behind `consumed`, so the kernel
+        // so, loaded with Acquire) and lies after `consumed`, so the kernel
         // does not write it until `release`, which needs `&mut self`.
         let bytes = unsafe {
             std::slice::from_raw_parts(self.shared.base.as_ptr().add(index), length as usize)

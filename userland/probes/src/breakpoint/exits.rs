@@ -65,7 +65,7 @@ pub struct Exits {
     pub left: Vec<Left>,
 }
 
-/// An instruction behind which a function continues in code that cannot be followed: the result is
+/// An instruction after which a function continues in code that cannot be followed: the result is
 /// not known yet. It is in the function or in one that it leaves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {

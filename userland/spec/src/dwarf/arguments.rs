@@ -65,7 +65,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The same with their names. One without a name is called by its number; those of one name,
-    /// which a pack has, have numbers behind it.
+    /// which a pack has, have numbers after it.
     pub(super) fn named_parameters(
         &self,
         function: &DebugNode<'a>,
@@ -178,7 +178,7 @@ impl<'a> DebugInfo<'a> {
         Err(unreadable(name, why))
     }
 
-    /// A word behind the named arguments of a variadic function; none where it takes no more.
+    /// A word after the named arguments of a variadic function; none where it takes no more.
     pub(super) fn further_argument(
         &self,
         moment: &Moment,

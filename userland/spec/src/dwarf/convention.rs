@@ -4,7 +4,7 @@
 //! stack slots that are not filled yet.
 //!
 //! What cannot be told from the debug information is an error, for that argument
-//! and for all behind it, whose registers depend on it.
+//! and for all after it, whose registers depend on it.
 
 use super::types::id_of;
 use super::units::DebugNode;
@@ -116,7 +116,7 @@ impl Taken {
 }
 
 impl<'a> DebugInfo<'a> {
-    /// How the function's arguments are passed, in order, with `more` words behind those that it
+    /// How the function's arguments are passed, in order, with `more` words after those that it
     /// names.
     pub(super) fn passing(
         &self,

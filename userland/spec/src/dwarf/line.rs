@@ -153,7 +153,7 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    /// The first line at or behind the requested one that has code, and its rows.
+    /// The first line at or after the requested one that has code, and its rows.
     fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<LineRows>, DwarfError> {
         let mut best: Option<LineRows> = None;
         for (unit, numbers) in files {
@@ -361,7 +361,7 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    /// Where the function's own code begins, behind the prologue that stores its
+    /// Where the function's own code begins, after the prologue that stores its
     /// parameters: as debuggers place breakpoints. That is the address that the
     /// compiler marked (LLVM), or that of the function's second row (GCC without
     /// optimization). Where the locations of parameters say themselves from where

@@ -350,7 +350,7 @@ impl<'a> DebugInfo<'a> {
 
     /// The type as its language writes it.
     pub(super) fn type_name(&self, die: Option<Die>) -> Result<String, DwarfError> {
-        // What stands behind the name, last first.
+        // What stands after the name, last first.
         let (mut behind, mut die) = (Vec::new(), die);
         let mut name = "void".to_owned();
         for _ in 0..CHAIN_MAX {

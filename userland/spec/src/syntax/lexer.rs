@@ -81,7 +81,7 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
                 )),
             }
         }
-        // Behind a remainder's sign a number may stand; no register begins with a digit.
+        // After a remainder's sign a number may stand; no register begins with a digit.
         '$' | '%' if word(1).starts_with(|c: char| !c.is_ascii_digit()) => {
             let name = word(1).to_owned();
             let length = 1 + name.len();

@@ -20,12 +20,12 @@ const PARTS_MAX: u32 = 512;
 /// The advice where a name may be meant that the language cannot separate from what follows.
 const IN_QUOTES: &str = "a name with blanks or brackets stands in `backquotes`";
 
-/// Reads what stands behind `BINARY:`.
+/// Reads what stands after `BINARY:`.
 pub(super) fn spec(text: &str) -> Result<Spec, SpecError> {
     let place = place_text(text)?;
     let (span, after) = (place.0.clone(), place.2);
     let read = spec_of(text, place);
-    // The brackets behind an unquoted name may be those of its parameters.
+    // The brackets after an unquoted name may be those of its parameters.
     let is_quoted = text
         .get(span.start..)
         .is_some_and(|text| text.starts_with(['"', '`']));
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
         words::format(&name, count, span.start..self.last_end())
     }
 
-    /// What stands between square brackets behind a format.
+    /// What stands between square brackets after a format.
     fn count(&mut self) -> Result<u16, SpecError> {
         let span = self.span();
         match self.next() {
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
     fn operator(&self) -> Option<(Binary, u8)> {
         let mark = match self.peek()? {
             Token::Mark(mark) => mark,
-            // `a%b`: behind a value there is no register.
+            // `a%b`: after a value there is no register.
             Token::Percent(_) => "%",
             _ => return None,
         };
@@ -462,7 +462,7 @@ impl<'a> Parser<'a> {
         self.part(kind, span.start)
     }
 
-    /// Behind an opening bracket: a type, or an expression.
+    /// After an opening bracket: a type, or an expression.
     fn bracket(&mut self, start: usize) -> Result<Expression, SpecError> {
         if let Some(cast) = self.cast_type() {
             let of = self.nested(Self::unary)?;

@@ -114,7 +114,7 @@ pub(super) fn place(text: &str, span: &Span) -> Result<ProbePoint, SpecError> {
             name: after.to_owned(),
         });
     }
-    // `operator+` has no number behind it.
+    // `operator+` has no number after it.
     let (name, offset) = match text.rsplit_once('+') {
         Some((name, digits))
             if !name.is_empty() && digits.starts_with(|c: char| c.is_ascii_digit()) =>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of C++ with their parameters, without quotes: `ns::f(int, std::string const&) const`.
 //!
-//! What stands in brackets behind a function is fields. It is parameters where it could be
+//! What stands in brackets after a function is fields. It is parameters where it could be
 //! nothing else: types that no expression looks like.
 
 use super::lexer::is_name;
@@ -13,7 +13,7 @@ const KEYWORDS: [&str; 16] = [
     "short", "signed", "unsigned", "void", "volatile", "wchar_t",
 ];
 
-/// What may stand behind the parameters of a method.
+/// What may stand after the parameters of a method.
 const QUALIFIERS: [&str; 4] = [" const", " volatile", " &&", " &"];
 
 /// Whether a field of a spec is a type.
@@ -92,7 +92,7 @@ fn looks(part: &str) -> Looks {
     }
     let is_of_type = |next: char| is_name(next) || ":<>,*& ()[]".contains(next);
     let begins = part.starts_with(|next: char| is_name(next) && !next.is_ascii_digit());
-    // A format stands behind one colon, never two.
+    // A format stands after one colon, never two.
     let has_format = part.replace("::", "").contains(':');
     if !begins || has_format || !part.chars().all(is_of_type) {
         return Looks::Other;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words of the language: formats, types, registers, what stands behind a `$`.
+//! The words of the language: formats, types, registers, what stands after a `$`.
 
 use super::{CastType, ExpressionKind, LibraryType, Span, SpecError, ValueFormat, TEXT_BYTES};
 use nsprobe_common::program::{Context, Register};
@@ -176,7 +176,7 @@ pub(super) fn argument(name: &str) -> Option<u32> {
     digits.parse().ok().filter(|_| plain)
 }
 
-/// What stands behind a `$` for the task and the moment.
+/// What stands after a `$` for the task and the moment.
 const CONTEXTS: [(&str, Context); 13] = [
     ("pid", Context::Pid),
     ("tid", Context::Tid),
@@ -193,7 +193,7 @@ const CONTEXTS: [(&str, Context); 13] = [
     ("probe", Context::Probe),
 ];
 
-/// What a name behind a `$` means.
+/// What a name after a `$` means.
 pub(super) fn dollar(name: &str, span: &Span) -> Result<ExpressionKind, SpecError> {
     if let Some((_, context)) = CONTEXTS.iter().find(|(known, _)| *known == name) {
         return Ok(ExpressionKind::Context(*context));

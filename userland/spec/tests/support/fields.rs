@@ -113,7 +113,7 @@ pub(crate) struct Case {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     Entry,
-    /// Behind the prologue.
+    /// After the prologue.
     Body,
     Return,
 }

@@ -78,7 +78,7 @@ pub(crate) enum Stop {
     At(u64),
     /// The same, at an address that may never be reached: then `None`.
     Perhaps(u64),
-    /// Right behind the return of the function at an address of the file.
+    /// Right after the return of the function at an address of the file.
     ReturnOf(u64),
 }
 

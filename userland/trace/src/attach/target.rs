@@ -377,7 +377,7 @@ impl Target {
         }
     }
 
-    /// The options that mean it, with a blank behind them; none where none are needed.
+    /// The options that mean it, with a blank after them; none where none are needed.
     pub(crate) fn words(&self) -> String {
         match self {
             Target::Host | Target::Command(_) => String::new(),

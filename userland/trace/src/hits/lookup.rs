@@ -60,14 +60,14 @@ pub trait Lookup: NameFrames {
     /// The words of a stack that records name by its id.
     fn stack(&mut self, id: u32) -> Option<Rc<[u64]>>;
 
-    /// The frames behind the first `count` ones of a hit whose stack was copied.
+    /// The frames after the first `count` ones of a hit whose stack was copied.
     fn rest(&mut self, hit: &Hit, count: usize) -> Rest;
 
     /// Keeps a copy of a stack for the hit that comes next.
     fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]);
 
     /// The kernel's function that an address lies in; `exact` says whether it is that of the
-    /// instruction itself, and not behind a call.
+    /// instruction itself, and not after a call.
     fn kernel(&self, address: u64, exact: bool) -> Option<&KernelSymbol>;
 
     /// Stacks that [`rest`](Self::rest) has finished.
@@ -79,7 +79,7 @@ pub trait Lookup: NameFrames {
     }
 }
 
-/// The frames behind those that the module took.
+/// The frames after those that the module took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// They are these, and this is why there are no more.

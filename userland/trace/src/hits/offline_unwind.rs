@@ -150,7 +150,7 @@ impl StackContinuations {
         self.finished
     }
 
-    /// The frames behind the first `count` ones of a hit, if there is a copy of it. What files
+    /// The frames after the first `count` ones of a hit, if there is a copy of it. What files
     /// say of them may still have to come.
     pub(crate) fn finish(
         &mut self,
@@ -313,7 +313,7 @@ mod tests {
         copied.words.truncate(3);
         let (frames, end) = followed(&copied);
         assert_eq!((frames.len(), end), (1, Some(StackEnd::Fault)));
-        // The next frame is behind all that is copied at most.
+        // The next frame is after all that is copied at most.
         copied.words = vec![0; STACK_COPY_WORDS_MAX];
         copied.words[..2].copy_from_slice(&[0x7000 + 8 * STACK_COPY_WORDS_MAX as u64, 0x9567]);
         let (frames, end) = followed(&copied);

@@ -75,7 +75,7 @@ struct JitProcess {
     map: Followed,
     dump: Followed,
     reader: JitReader,
-    /// By address, and how far behind it the place is; they hold until more is read.
+    /// By address, and how far past it the place is; they hold until more is read.
     names: HashMap<(u64, u64), KeptName>,
     /// When its files were last looked at, and up to which time all was read that it had
     /// written by then.
@@ -276,7 +276,7 @@ impl JitProcess {
             || self.looked.is_some_and(|(_, until)| until >= time_ns)
     }
 
-    /// Names the address of a place that is a number of bytes behind it.
+    /// Names the address of a place that is a number of bytes after it.
     fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> CodeName {
         let known = self.names.get(&(address, behind));
         if let Some(kept) = known.filter(|kept| kept.then.holds_at(time_ns)) {

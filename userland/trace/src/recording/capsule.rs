@@ -234,7 +234,7 @@ pub struct Offline<'a> {
     contents: &'a Contents,
     names: HashMap<(u32, u64, bool), Rc<NamedFrame>>,
     generated: GeneratedNames<'a>,
-    /// By the address behind a frame's instruction.
+    /// By the address after a frame's instruction.
     kernel: HashMap<u64, KernelSymbol>,
     places: CapsulePlaces,
     finished: u64,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records into a capsule: first what came out of the rings, then what it means.
 //!
-//! A batch is written at once, behind the objects and stacks that it names. What takes longer
+//! A batch is written at once, after the objects and stacks that it names. What takes longer
 //! (frames that only files can resolve, and names) is found afterwards, in small parts, between
 //! looks at the rings.
 

@@ -14,7 +14,7 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// A section with a function of 0x40 bytes at each address, with these instructions (DWARF 5,
-/// section 6.4.2) behind `DW_CFA_def_cfa %rsp + 8`.
+/// section 6.4.2) after `DW_CFA_def_cfa %rsp + 8`.
 fn eh_frame(functions: &[(u64, &[u8])]) -> Vec<u8> {
     let common = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1];
     let mut bytes = padded(common.to_vec());

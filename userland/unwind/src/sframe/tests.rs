@@ -79,7 +79,7 @@ fn rows_hold_up_to_the_next_and_the_last_to_the_end() {
     ];
     let (got, unreadable) = read_bytes(section(&[PLAIN], &ROWS, 3, 0));
     assert_eq!((got.as_slice(), unreadable), (&wanted[..], 0));
-    // Counted from the entry, which lies behind the header.
+    // Counted from the entry, which lies after the header.
     let entry = TestFunction {
         start: -0x8000 - 28,
         ..PLAIN
@@ -172,7 +172,7 @@ fn functions_with_a_wrong_row_are_left_out_alone() {
         ..PLAIN
     };
     let wrong: [&[u8]; 9] = [
-        // The same place twice, and one behind the end.
+        // The same place twice, and one past the end.
         &[0, 3, 8, 0, 3, 16, 4, 3, 8],
         &[0, 3, 8, 1, 3, 16, 0x40, 3, 8],
         // No offset, three of them, a size that there is not, a signed return address.

@@ -335,7 +335,7 @@ fn sizes(name: &str, nr: u32) {
         }
         let before = words.clone();
         let got = example.ask(&mut words);
-        // Behind what the caller said, nothing is written.
+        // After what the caller said, nothing is written.
         let told = bytes.min(full) / 8;
         assert_eq!(before[told..], words[told..], "{name} of {bytes} bytes");
         got

@@ -125,7 +125,7 @@ impl Watch {
         self.each_looked_at(what, least, make, request, |_, _| (), check);
     }
 
-    /// As `each`; `look` sees the state behind each request, when nothing is to fail any more.
+    /// As `each`; `look` sees the state after each request, when nothing is to fail any more.
     pub(super) fn each_looked_at<S, T>(
         &self,
         what: &str,

@@ -179,7 +179,7 @@ impl<'a> Export<'a> {
     }
 }
 
-/// Losses beyond the `told` ones that records announced: records lost behind the last one of a
+/// Losses beyond the `told` ones that records announced: records lost after the last one of a
 /// ring, and those that the capsule had no room for.
 fn untold(summary: &Summary, told: u64) -> u64 {
     let probes = summary.probes.iter();

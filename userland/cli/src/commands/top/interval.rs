@@ -116,7 +116,7 @@ impl Meter {
         }
     }
 
-    /// Takes a reading, and what is known of tasks right behind it; what ran since the one
+    /// Takes a reading, and what is known of tasks right after it; what ran since the one
     /// before. `boot_ns` is CLOCK_BOOTTIME of the reading.
     pub(super) fn read(
         &mut self,
@@ -131,7 +131,7 @@ impl Meter {
             .as_ref()
             .map_or(u64::MAX, |before| elapsed_ns(before, &cpu));
         let interval = before.map(|before| self.since(&before, &cpu, tasks, wanted));
-        // Tasks are asked for behind the reading, later than usual when the machine pauses:
+        // Tasks are asked for after the reading, later than usual when the machine pauses:
         // what ran meanwhile is of the next interval.
         let times = tasks.living().map(|task| {
             let later_ns = self.ran(task).saturating_sub(most_ns);

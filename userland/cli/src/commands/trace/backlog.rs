@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Records that are printed before the rings are looked at again.
 const RECORDS_AT_ONCE: usize = 250;
 
-/// Hits behind one that waits for names whose own are asked for meanwhile.
+/// Hits after one that waits for names whose own are asked for meanwhile.
 const HITS_AHEAD: usize = 1000;
 
 /// Records that wait, in order.

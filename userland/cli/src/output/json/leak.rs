@@ -108,7 +108,7 @@ pub(crate) fn leak(out: &mut impl Write, view: &LeakView<'_>) -> Result<()> {
     )
 }
 
-/// Writes the sums of a look, behind its stacks.
+/// Writes the sums of a look, after its stacks.
 pub(crate) fn allocated(
     out: &mut impl Write,
     look: &Look,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jumps that look like returns, and returns that look like jumps.
 //!
-//! A `ret` behind `push %rax`, or behind a call of the next instructions and `mov %rax,(%rsp)`, goes
-//! where %rax says: thunks are made so (retpolines). A `jmp *%rcx` behind `pop %rcx` returns.
+//! A `ret` after `push %rax`, or after a call of the next instructions and `mov %rax,(%rsp)`, goes
+//! where %rax says: thunks are made so (retpolines). A `jmp *%rcx` after `pop %rcx` returns.
 
 use super::reach::JumpTables;
 use super::stack::{depths, set, Depth, Set};
@@ -44,7 +44,7 @@ impl SweptFunction<'_> {
     /// How what a `ret` finds on top of the stack was put there, if the code in front of it says so.
     pub(super) fn put(&self, ret: u64, targets: &[u64]) -> Option<Put> {
         let (_, before) = self.before(ret, targets)?;
-        // Where that is, from the stack pointer behind an instruction.
+        // Where that is, from the stack pointer after an instruction.
         let mut above = 0;
         for instruction in before.nearest_first() {
             let at = instruction.ip();

@@ -210,8 +210,8 @@ impl SweptFunction<'_> {
         Ok(())
     }
 
-    /// What may come behind a computed jump that stays in the function: code that nothing
-    /// else goes to, and all behind it. Where a frame is known to be, the jump would not go
+    /// What may come after a computed jump that stays in the function: code that nothing
+    /// else goes to, and all after it. Where a frame is known to be, the jump would not go
     /// without one.
     fn again(&self, tables: &JumpTables) -> BTreeSet<u64> {
         let first = reached(self, tables, vec![self.start, self.entry]);

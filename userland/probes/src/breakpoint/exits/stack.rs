@@ -43,7 +43,7 @@ impl Depth {
         }
     }
 
-    /// Behind an instruction; a call has returned.
+    /// After an instruction; a call has returned.
     fn behind(self, instruction: &Instruction) -> Depth {
         Depth {
             stack: self.after(set(instruction, Register::RSP), self.stack),

@@ -207,7 +207,7 @@ impl Before {
     /// How many values a register can have, from zero on.
     fn count(&self, from: usize, register: Register) -> Option<u64> {
         let mut register = register.full_register();
-        // Of a branch that is not taken when the register is small enough, behind the
+        // Of a branch that is not taken when the register is small enough, after the
         // comparison: what it adds to the number that is compared with.
         let mut guard = None;
         let mut narrow = None;
@@ -297,7 +297,7 @@ fn is_immediate(kind: OpKind) -> bool {
     )
 }
 
-/// What a register holds behind an instruction that writes to it: another register's value,
+/// What a register holds after an instruction that writes to it: another register's value,
 /// or a bound on its values.
 fn moved(instruction: &Instruction) -> Option<(Option<Register>, Option<u64>)> {
     let is_register = instruction.op1_kind() == OpKind::Register;

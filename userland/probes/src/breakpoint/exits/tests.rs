@@ -190,7 +190,7 @@ fn code_that_nothing_describes_is_followed_as_far_as_it_is_reached() {
     let far = [&[0x74, 0x02][..], RET, &[0x06], RET].concat();
     let found = made(&far).of(&[&jump]).unwrap();
     assert_eq!((found.returns, found.left), (vec![0x2002, 0x2004], vec![]));
-    // Padding is no function: what falls into it goes on behind it.
+    // Padding is no function: what falls into it goes on after it.
     let code = Made {
         others: vec![(0x1002, vec![0x90; 14])],
         ..Made::default()
@@ -337,7 +337,7 @@ fn what_is_not_known_is_said() {
     let parts = [0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000].map(|at| (at, &part[..]));
     let found = Made::default().of_parts(&[RET], &parts);
     assert_eq!(found, Err(Unclear::TooLong));
-    // A system call continues behind it.
+    // A system call continues after it.
     assert_eq!(of(&[&[0x0f, 0x05], RET]), Ok(returns(&[0x1002])));
 }
 

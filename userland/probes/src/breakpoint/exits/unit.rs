@@ -10,7 +10,7 @@ use iced_x86::{Code as Opcode, FlowControl, Instruction};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Behind the end of a function the next one begins at such an address.
+/// Past the end of a function the next one begins at such an address.
 const ALIGNMENT: u64 = 16;
 
 /// An instruction that goes to an address.
@@ -156,7 +156,7 @@ impl<'c> SweptFunction<'c> {
         Ok(())
     }
 
-    /// Behind the last instruction of a piece something else follows.
+    /// After the last instruction of a piece something else follows.
     fn falls(&mut self, address: u64, end: u64, budget: &mut Budget) {
         // Code that is never reached has no end.
         if self.has_frame(address) {

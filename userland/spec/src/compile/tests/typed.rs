@@ -256,7 +256,7 @@ fn node(address: u64) -> Vec<u8> {
     bytes
 }
 
-/// A thread in front of `f`, whose stack lies behind the node.
+/// A thread in front of `f`, whose stack lies after the node.
 fn thread() -> Thread {
     let mut thread = Thread::with(&[BASE, 0x0000_0005_ffff_fffd, 9, BASE + 24, 3]);
     thread.registers.insert(Register::Rsp as u8, BASE + 48);

@@ -17,7 +17,7 @@ pub struct PlannedProbe {
     pub file: Option<usize>,
     /// Offset in the file; for samples, the rate in Hz.
     pub offset: FileOffset,
-    /// Offset of the breakpoint: the same, or a cheaper equivalent instruction behind it.
+    /// Offset of the breakpoint: the same, or a cheaper equivalent instruction after it.
     pub breakpoint: FileOffset,
     /// The semaphore of a static probe.
     pub(crate) semaphore: Option<FileOffset>,

@@ -93,7 +93,7 @@ fn a_call_through_an_inline_thunk_leaves_nothing() {
 
 #[test]
 fn a_thunk_is_no_tail_call() {
-    // jmp *%rax behind lfence; push; retpoline
+    // jmp *%rax after lfence; push; retpoline
     let thunks: [&[&[u8]]; 3] = [
         &[&[0x0f, 0xae, 0xe8], JUMP],
         &[PUSH_RAX, RET],
@@ -132,7 +132,7 @@ fn frames_that_the_code_contradicts_are_not_believed() {
     let code: &[&[u8]] = &[&[0x53], &[0x74, 3], POP_RBX, JUMP, POP_RBX, RET];
     let inside = outside(Target::Register(0), 0x1000..0x1008);
     let framed = |end| Made::default().at_top(0x1001..end, false);
-    // Nothing is said behind the pops, or behind the first alone.
+    // Nothing is said after the pops, or after the first alone.
     for end in [0x1008, 0x1007] {
         let found = framed(end).of(code).unwrap();
         assert_eq!(
@@ -153,7 +153,7 @@ fn frames_that_the_code_contradicts_are_not_believed() {
     assert_eq!(found, Err(Unclear::Never));
 }
 
-/// Exits of `jmp 0x2000`, behind which is code that nothing describes.
+/// Exits of `jmp 0x2000`, after which is code that nothing describes.
 fn undescribed(code: &[&[u8]]) -> Exits {
     let made = Made {
         others: vec![(0x2000, code.concat())],
