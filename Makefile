@@ -20,13 +20,16 @@ FUZZ_SECONDS ?= 120
 # Where make install puts things; DESTDIR comes before it.
 PREFIX ?= /usr/local
 DESTDIR ?=
-export KVER CACHE MIRROR ACCEL PREFIX DESTDIR
+# For make packages: the key and certificate that sign the module, for Secure Boot.
+SIGN_KEY ?=
+SIGN_CERT ?=
+export KVER CACHE MIRROR ACCEL PREFIX DESTDIR SIGN_KEY SIGN_CERT
 
 RUN := build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 
 # Module, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=4 --no-print-directory
-.PHONY: help sdk image kmod trouble userland programs tracer payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
+.PHONY: help sdk image kmod trouble userland programs tracer payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell packages install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -110,7 +113,10 @@ bench-names: measured ## The part of bench that is about names
 shell: payload image ## A shell in the guest
 	@$(RUN) shell
 
-install: kmod userland ## Installs nsprobe, and the module when this host runs its kernel
+packages: kmod userland ## Debian packages of both, in build/packages (SIGN_KEY=, SIGN_CERT=)
+	@scripts/packages.sh
+
+install: ## Installs what make kmod userland has built; the module if this host runs its kernel
 	@scripts/install.sh
 
 clean: ## Removes all that was built here (the cache stays)

@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Makes Debian packages of what make has built: the program, and the module for its kernel.
+#
+# Inputs:  build/kmod/{nsprobe.ko,kver}, the built nsprobe, packages/; the SDK of that kernel;
+#          SIGN_KEY and SIGN_CERT (files in PEM), with which the module is signed;
+#          DEBFULLNAME and DEBEMAIL, as Debian's tools take them.
+# Outputs: build/packages/nsprobe_VERSION_amd64.deb and nsprobe-modules-KVER_VERSION_amd64.deb,
+#          whose paths are printed.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$PROJECT"
+packages=$PROJECT/build/packages
+LOG=$PROJECT/build/packages.log
+mkdir -p "$CACHE" build
+: >"$LOG"
+need_tools dpkg-deb:dpkg gzip:gzip xz:xz-utils strip:binutils
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+release=$(cat build/kmod/kver)
+maintainer="${DEBFULLNAME:-nsprobe maintainers} <${DEBEMAIL:-root@$(hostname)}>"
+# The same sources make the same packages.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+# Completes the tree of a package, and packs it.
+pack() { # name fields description
+    tree=$packages/$1
+    doc=$tree/usr/share/doc/$1
+    install -D -m 644 packages/copyright "$doc/copyright"
+    printf 'nsprobe (%s) unstable; urgency=medium\n\n  * Release.\n\n -- %s  %s\n' "$version" \
+        "$maintainer" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
+    size=$(du -sk --exclude=DEBIAN "$tree" | cut -f1)
+    {
+        printf 'Package: %s\nVersion: %s\nArchitecture: amd64\n' "$1" "$version"
+        printf 'Maintainer: %s\nInstalled-Size: %s\n' "$maintainer" "$size"
+        printf 'Section: devel\nPriority: optional\n%s\nDescription: %s\n' "$2" "$3"
+    } >"$tree/DEBIAN/control"
+    (cd "$tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\n' | sort | xargs md5sum) \
+        >"$tree/DEBIAN/md5sums"
+    file=$packages/$1_${version}_amd64.deb
+    logged dpkg-deb --root-owner-group -Zxz --build "$tree" "$file"
+    echo "$file"
+}
+
+program() {
+    tree=$packages/nsprobe
+    mkdir -p "$tree/DEBIAN"
+    DESTDIR=$tree PREFIX=/usr scripts/install.sh program
+    strip --strip-all "$tree/usr/bin/nsprobe"
+    gzip -9n "$tree"/usr/share/man/man1/*
+    install -D -m 644 CHANGELOG.md "$tree/usr/share/doc/nsprobe/NEWS.md"
+    install -D -m 644 packages/60-nsprobe.rules "$tree/usr/lib/udev/rules.d/60-nsprobe.rules"
+    install -D -m 644 packages/modules-load.conf "$tree/etc/modules-load.d/nsprobe.conf"
+    install -D -m 644 packages/nsprobe.lintian "$tree/usr/share/lintian/overrides/nsprobe"
+    echo /etc/modules-load.d/nsprobe.conf >"$tree/DEBIAN/conffiles"
+    install -m 755 packages/nsprobe.postrm "$tree/DEBIAN/postrm"
+    pack nsprobe 'Recommends: nsprobe-module' 'tracer and profiler of programs in containers
+ Traces and profiles user-space programs across namespaces: calls, CPU
+ time, leaks and latencies, by container, with names of functions from the
+ files of the containers. It needs the kernel module nsprobe, which is in
+ nsprobe-modules-KERNEL.'
+}
+
+# Without debug information, then signed, then compressed: the kernel checks what modprobe unpacks.
+module() {
+    name=nsprobe-modules-$release
+    tree=$packages/$name
+    sdk=$(KVER=$release scripts/sdk.sh)
+    # shellcheck disable=SC2016 # dpkg's own placeholder
+    kernel=$(scripts/enter.sh "$sdk/root" "" / \
+        dpkg-query -W -f '${Version}' "linux-modules-$release")
+    object=$tree/usr/lib/modules/$release/updates/nsprobe.ko
+    mkdir -p "$tree/DEBIAN"
+    install -D -m 644 build/kmod/nsprobe.ko "$object"
+    strip --strip-debug "$object"
+    if [ -n "${SIGN_KEY:-}${SIGN_CERT:-}" ]; then
+        for file in "${SIGN_KEY:-}" "${SIGN_CERT:-}"; do
+            [ -r "$file" ] || die "cannot read '$file': SIGN_KEY and SIGN_CERT are the files of a" \
+                "key and of its certificate"
+        done
+        "$sdk/root/usr/src/nsprobe-kernel/scripts/sign-file" sha256 "$SIGN_KEY" "$SIGN_CERT" "$object"
+    fi
+    xz --check=crc32 --lzma2=dict=1MiB "$object"
+    for script in postinst postrm; do
+        sed "s/@KVER@/$release/g" "packages/module.$script" >"$tree/DEBIAN/$script"
+        chmod 755 "$tree/DEBIAN/$script"
+    done
+    pack "$name" "Depends: linux-modules-$release (= $kernel), kmod
+Provides: nsprobe-module
+Enhances: nsprobe" "kernel module of nsprobe for Linux $release
+ The module that nsprobe traces and profiles by. It fits the kernel of exactly
+ this version of the package linux-modules-$release."
+}
+
+rm -rf "$packages"
+program
+module
