@@ -29,8 +29,8 @@ const FUNCTION: &str = "begins_with_push";
 
 /// How long what begins may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a tracer may take to end.
-const SOON: Duration = Duration::from_secs(5);
+/// How long a tracer may take to end; less than it waits at its end for a file that is read.
+const SOON: Duration = Duration::from_secs(20);
 
 /// An overlay above the files of a server, which is asked for each read where they are `direct`.
 struct Stacked {
