@@ -3,7 +3,7 @@
 # Installs what make has built, and builds nothing.
 #
 # Inputs:  "program" or "module", both by default; PREFIX, DESTDIR; build/kmod/{nsprobe.ko,kver},
-#          the built nsprobe.
+#          the built nsprobe of PROFILE, "release" by default.
 # Outputs: PREFIX/bin/nsprobe, its man pages, the documents that these name, and completions of
 #          bash, zsh and fish; the module under /lib/modules when this host runs the kernel that
 #          it was built for, else the words to get there.
@@ -12,7 +12,7 @@
 cd "$PROJECT"
 destination=${DESTDIR:-}
 prefix=$destination${PREFIX:-/usr/local}
-program=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe
+program=build/cargo/x86_64-unknown-linux-gnu/${PROFILE:-release}/nsprobe
 
 built() { [ -e "$1" ] || die "$1 is not there: run make kmod userland first, as yourself"; }
 
@@ -46,4 +46,8 @@ module() {
     say "installed the module for $kernel; load it: modprobe nsprobe"
 }
 
-for part in ${1:-program module}; do "$part"; done
+case ${1:-both} in
+program | module) "$1" ;;
+both) program && module ;;
+*) die "install.sh installs program, module or both, not '$1'" ;;
+esac

@@ -3,6 +3,7 @@
 # Makes Debian packages of what make has built: the program, and the module for its kernel.
 #
 # Inputs:  build/kmod/{nsprobe.ko,kver}, the built nsprobe, packages/; the SDK of that kernel;
+#          "tests": the nsprobe of the tests, and a key of their own, whose name is nsprobe-tests;
 #          SIGN_KEY and SIGN_CERT (files in PEM), with which the module is signed;
 #          DEBFULLNAME and DEBEMAIL, as Debian's tools take them.
 # Outputs: build/packages/nsprobe_VERSION_amd64.deb and nsprobe-modules-KVER_VERSION_amd64.deb,
@@ -14,7 +15,13 @@ packages=$PROJECT/build/packages
 LOG=$PROJECT/build/packages.log
 mkdir -p "$CACHE" build
 : >"$LOG"
-need_tools dpkg-deb:dpkg gzip:gzip xz:xz-utils strip:binutils
+need_tools openssl:openssl dpkg-deb:dpkg gzip:gzip xz:xz-utils strip:binutils
+if [ "${1:-}" = tests ]; then
+    export PROFILE=debug
+    SIGN_KEY=$PROJECT/build/tests.key SIGN_CERT=$PROJECT/build/tests.crt
+    logged openssl req -new -x509 -newkey rsa:2048 -nodes -sha256 -days 2 -subj /CN=nsprobe-tests \
+        -keyout "$SIGN_KEY" -out "$SIGN_CERT"
+fi
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 release=$(cat build/kmod/kver)
@@ -49,7 +56,6 @@ program() {
     DESTDIR=$tree PREFIX=/usr scripts/install.sh program
     strip --strip-all "$tree/usr/bin/nsprobe"
     gzip -9n "$tree"/usr/share/man/man1/*
-    install -D -m 644 CHANGELOG.md "$tree/usr/share/doc/nsprobe/NEWS.md"
     install -D -m 644 packages/60-nsprobe.rules "$tree/usr/lib/udev/rules.d/60-nsprobe.rules"
     install -D -m 644 packages/modules-load.conf "$tree/etc/modules-load.d/nsprobe.conf"
     install -D -m 644 packages/nsprobe.lintian "$tree/usr/share/lintian/overrides/nsprobe"

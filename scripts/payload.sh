@@ -6,7 +6,7 @@
 # Inputs:  names of the victims that are needed, all by default; build/kmod/nsprobe.ko and
 #          kver; build/trouble/trouble.ko; nsprobe, nsprobe-guest-test and
 #          nsprobe-victim-panics as the tests have them, or those of PROFILE=release;
-#          qemu-test/{init,demo,victims}.
+#          qemu-test/{init,demo,victims}; build/packages.
 # Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,6 +35,12 @@ collect "$programs/nsprobe-guest-test" nsprobe-guest-test
 collect "$programs/nsprobe-victim-panics" victims/panics
 collect qemu-test/init init
 collect qemu-test/demo demo
+
+mkdir -p "$payload/packages"
+rm -f "$payload"/packages/*
+for package in build/packages/*.deb; do
+    [ ! -e "$package" ] || cp "$package" "$payload/packages/"
+done
 
 "$PROJECT/scripts/victims.sh" "$payload/victims" "$@"
 echo "$payload"

@@ -13,7 +13,10 @@ cd "$PROJECT"
 run=build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 
 case ${1:-} in
-[1-8]/12) exec "$run" test --shard "${1%/12}" ;;
+[1-8]/12)
+    scripts/packages.sh tests >/dev/null
+    exec "$run" test --shard "${1%/12}"
+    ;;
 9/12) exec scripts/check-full.sh ;;
 10/12) exec scripts/fuzz.sh 40 ;;
 11/12) exec scripts/mutants.sh --part 1/2 ;;

@@ -49,7 +49,7 @@ impl<'a> Section<'a> {
 }
 
 /// Cuts bytes into so many parts: in front of each stands its length, in two bytes, the lowest
-/// first; what is there after the last one is left out.
+/// first; what comes after the last one is ignored.
 pub fn split(mut bytes: &[u8], count: usize) -> Vec<&[u8]> {
     let mut parts = Vec::with_capacity(count);
     for _ in 0..count {

@@ -71,6 +71,7 @@ mod names_mute;
 mod names_runtimes;
 mod naming;
 mod opened_files;
+mod packages;
 mod permissions;
 mod profile;
 mod program;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: whoever can open the device can read it: by mapping, by `read()`,
-//! in C; and `status` shows who does.
+//! in C; and `status` lists the sessions.
 
 use crate::command::{self, Running};
 use crate::lab::Lab;
 use crate::module::Module;
 use crate::processes::is_asleep;
 use crate::records::Records;
-use crate::session::{errno, Session, PAGE, RING_BYTES};
+use crate::session::{errno, probe_at, Session, PAGE, RING_BYTES};
 use crate::sys::{self, Forked};
 use crate::threads::Stop;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nsprobe_common::abi;
+use nsprobe_common::abi::{self, Probe};
 use nsprobe_common::record::Hit;
 use std::fs;
 use std::io::Read;
@@ -470,10 +470,18 @@ fn a_signal_ends_a_sleeping_read() {
 test! { full, status_shows_the_module_sessions_and_probes, module }
 fn status_shows_the_module_sessions_and_probes() {
     let _module = Module::load();
+    // Each CPU skips hits of its own.
+    sys::run_on(1);
     let mut victim = Victim::caller("begins_with_push");
+    sys::run_on(u64::MAX >> 1);
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(RING_BYTES);
-    session.probe(victim.file(), &function, 0);
+    let every_second = Probe {
+        every: 2,
+        ..probe_at(function.offset, 0)
+    };
+    let attached = session.attach(victim.file(), every_second);
+    assert!(attached.is_ok(), "{attached:?}");
     victim.call(42);
     let output = command::run(&["status"]).succeeded();
     println!("{}", output.stdout);
@@ -483,7 +491,7 @@ fn status_shows_the_module_sessions_and_probes() {
     for part in [
         versions.as_str(),
         pid.as_str(),
-        "42 hits = 42 recorded",
+        "42 hits = 21 recorded + 0 filtered + 21 skipped (--every)",
         "semaphore",
     ] {
         assert!(

@@ -23,7 +23,7 @@ struct Kind {
     victim: &'static [&'static str],
     /// The spec after the program's path, and more words.
     words: &'static [&'static str],
-    /// What the victim is told after the number of rounds.
+    /// The victim's arguments after the number of rounds.
     order: &'static str,
     /// How many places the kind has there.
     places: usize,
