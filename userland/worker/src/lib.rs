@@ -38,8 +38,8 @@ pub use generated::{Generated, ReadUpTo};
 pub use parser::Parser;
 pub use process::{ChildLimits, Options, Sandbox};
 pub use protocol::{
-    Attached, DebugRole, ElsewhereUnit, Facts, Failure, Form, GeneratedFile, GeneratedName, Holder,
-    Query, Reply, Reported, Request, SharedDebugFile, SourceFrames,
+    Attached, DebugRole, Facts, Failure, Form, GeneratedFile, GeneratedName, Holder, Query, Reply,
+    Reported, Request, SharedDebugFile, SourceFrames, SplitUnitMessage,
 };
 pub use sandbox::enter;
 pub use sandboxed_binary::{Answer, SandboxedBinary};

@@ -5,8 +5,8 @@ mod generated;
 mod probes;
 
 use crate::protocol::{
-    reason, Attached, DebugRole, ElsewhereUnit, Facts, Failure, Form, Holder, Query, Reply,
-    Reported, Request, SharedDebugFile, SourceFrames, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
+    reason, Attached, DebugRole, Facts, Failure, Form, Holder, Query, Reply, Reported, Request,
+    SharedDebugFile, SourceFrames, SplitUnitMessage, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
 };
 use nsprobe_symbolize::{
     Binary, DebugSet, FoundIn, NamesFrom, OpenFile, OpenFiles, Resolution, SplitUnit, Supplementary,
@@ -272,14 +272,14 @@ fn shared(link: Supplementary) -> SharedDebugFile {
 }
 
 /// Units as they come, as many as there is room for.
-fn told_units(units: Vec<SplitUnit>) -> Vec<ElsewhereUnit> {
-    let told = units.into_iter().map(|unit| ElsewhereUnit {
+fn told_units(units: Vec<SplitUnit>) -> Vec<SplitUnitMessage> {
+    let told = units.into_iter().map(|unit| SplitUnitMessage {
         id: unit.id,
         name: unit.name.into_os_string().into_vec(),
         folder: unit.folder.into_os_string().into_vec(),
     });
     let mut bytes = 0;
-    let fits = |unit: &ElsewhereUnit| {
+    let fits = |unit: &SplitUnitMessage| {
         bytes += unit.bytes();
         bytes <= UNITS_BYTES_MAX
     };

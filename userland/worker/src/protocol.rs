@@ -5,7 +5,9 @@
 mod debug;
 mod generated;
 
-pub use debug::{Attached, DebugRole, ElsewhereUnit, Form, Holder, SharedDebugFile, SourceFrames};
+pub use debug::{
+    Attached, DebugRole, Form, Holder, SharedDebugFile, SourceFrames, SplitUnitMessage,
+};
 pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
 pub use generated::{GeneratedFile, GeneratedName};
 
@@ -209,7 +211,7 @@ pub enum Reply {
     /// To `Check`: why it does not.
     Checked(Result<(), String>),
     /// To `SplitUnits`; or why they cannot be listed.
-    SplitUnits(Result<Vec<ElsewhereUnit>, String>),
+    SplitUnits(Result<Vec<SplitUnitMessage>, String>),
     /// To `Resolve`.
     Answers {
         /// In the same order: of the first, at least, and of all unless that took long.
@@ -259,7 +261,7 @@ impl Reply {
                     && failures.iter().all(|why| is_short(why))
             }
             Reply::SplitUnits(Ok(units)) => {
-                units.len() <= UNITS_MAX && units.iter().all(ElsewhereUnit::is_sound)
+                units.len() <= UNITS_MAX && units.iter().all(SplitUnitMessage::is_sound)
             }
             Reply::Failed(Failure::Refused(why) | Failure::NoSandbox(why))
             | Reply::Checked(Err(why))

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What the processes of a container have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum InCommon {
+enum GroupKey {
     /// The path of a control group.
     Cgroup(String),
     /// A pid namespace.
@@ -27,11 +27,11 @@ enum InCommon {
     Process(u32),
 }
 
-impl InCommon {
+impl GroupKey {
     /// The path of the control group, if that identifies its processes.
     fn path(&self) -> Option<&str> {
         match self {
-            InCommon::Cgroup(path) => Some(path),
+            GroupKey::Cgroup(path) => Some(path),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ struct Join<'a, P> {
     claims: Vec<std::result::Result<u32, Option<String>>>,
     /// Control groups that believable state files name.
     declared: HashMap<String, usize>,
-    groups: BTreeMap<InCommon, Group>,
+    groups: BTreeMap<GroupKey, Group>,
 }
 
 impl<P: Processes> Join<'_, P> {
@@ -173,8 +173,8 @@ impl<P: Processes> Join<'_, P> {
                 .end_of(&task.cgroup)
                 .and_then(|end| task.cgroup.get(..end))
             {
-                Some(path) => InCommon::Cgroup(path.to_owned()),
-                None if task.pid_namespace != self.ours => InCommon::Namespace(task.pid_namespace),
+                Some(path) => GroupKey::Cgroup(path.to_owned()),
+                None if task.pid_namespace != self.ours => GroupKey::Namespace(task.pid_namespace),
                 None => continue,
             };
             self.groups.entry(key).or_default().members.push(at);
@@ -200,7 +200,7 @@ impl<P: Processes> Join<'_, P> {
     fn find_first(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for (key, group) in &mut groups {
-            if let InCommon::Cgroup(path) = key {
+            if let GroupKey::Cgroup(path) = key {
                 let oldest = self.oldest(&group.members);
                 group.known = self.known_of(path, oldest);
                 let claimed = group.known.and_then(|at| self.claimed_in(at, path));
@@ -208,7 +208,7 @@ impl<P: Processes> Join<'_, P> {
             }
         }
         // Those of which everything has ended meanwhile.
-        groups.retain(|key, group| group.init.is_some() || !matches!(key, InCommon::Cgroup(_)));
+        groups.retain(|key, group| group.init.is_some() || !matches!(key, GroupKey::Cgroup(_)));
         self.groups = groups;
     }
 
@@ -262,8 +262,8 @@ impl<P: Processes> Join<'_, P> {
     /// Gives pid namespaces of their own that were made within a container to themselves, and
     /// what joined a container's namespace from elsewhere to the container.
     fn split_namespaces(&mut self) {
-        let mut moved: Vec<(InCommon, usize)> = Vec::new();
-        let mut owners: Vec<(PidSpace, InCommon)> = Vec::new();
+        let mut moved: Vec<(GroupKey, usize)> = Vec::new();
+        let mut owners: Vec<(PidSpace, GroupKey)> = Vec::new();
         for (key, group) in &self.groups {
             let Some(init) = group.init.and_then(|pid| self.task(pid)) else {
                 continue;
@@ -282,7 +282,7 @@ impl<P: Processes> Join<'_, P> {
             self.move_to_namespace(&key, at);
         }
         for (space, owner) in owners {
-            let Some(joined) = self.groups.remove(&InCommon::Namespace(space)) else {
+            let Some(joined) = self.groups.remove(&GroupKey::Namespace(space)) else {
                 continue;
             };
             if let Some(group) = self.groups.get_mut(&owner) {
@@ -301,11 +301,11 @@ impl<P: Processes> Join<'_, P> {
         is_other && depth(task.pid) > depth(init.pid)
     }
 
-    fn move_to_namespace(&mut self, key: &InCommon, at: usize) {
+    fn move_to_namespace(&mut self, key: &GroupKey, at: usize) {
         let Some(task) = self.tasks.get(at) else {
             return;
         };
-        let space = InCommon::Namespace(task.pid_namespace);
+        let space = GroupKey::Namespace(task.pid_namespace);
         if let Some(group) = self.groups.get_mut(key) {
             group.members.retain(|member| *member != at);
         }
@@ -316,7 +316,7 @@ impl<P: Processes> Join<'_, P> {
     fn name_namespaces(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for (key, group) in &mut groups {
-            let InCommon::Namespace(_) = key else {
+            let GroupKey::Namespace(_) = key else {
                 continue;
             };
             let is_member = |pid: &u32| {
@@ -358,7 +358,7 @@ impl<P: Processes> Join<'_, P> {
                         known: Some(at),
                         init: Some(pid),
                     };
-                    self.groups.entry(InCommon::Process(pid)).or_insert(group);
+                    self.groups.entry(GroupKey::Process(pid)).or_insert(group);
                 }
                 None => (),
             }

@@ -82,7 +82,7 @@ pub struct SharedDebugFile {
 
 /// A unit whose DWARF is in another file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct ElsewhereUnit {
+pub struct SplitUnitMessage {
     /// Its id.
     pub id: u64,
     /// That file's name.
@@ -97,7 +97,7 @@ impl SharedDebugFile {
     }
 }
 
-impl ElsewhereUnit {
+impl SplitUnitMessage {
     pub(super) fn is_sound(&self) -> bool {
         is_path(&self.name) && (self.folder.is_empty() || is_path(&self.folder))
     }

@@ -85,7 +85,7 @@ fn names_that_lead_elsewhere_or_nowhere_are_not_sound() {
     assert!(!shared(b"", 20).is_sound());
     assert!(!shared(b"x", BUILD_ID_BYTES_MAX + 1).is_sound());
     let units = |count: usize, name: &[u8]| {
-        let unit = ElsewhereUnit {
+        let unit = SplitUnitMessage {
             id: 1,
             name: name.to_vec(),
             folder: Vec::new(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the containers that were found are called, and what they are within.
 
-use super::{is_below, Group, InCommon, Join};
+use super::{is_below, Group, GroupKey, Join};
 use crate::container::processes::Processes;
 use crate::container::{bare_name, Cgroup, Container, ContainerState, Init, Runtime};
 use crate::TargetError;
@@ -10,7 +10,7 @@ impl<P: Processes> Join<'_, P> {
     /// The containers: those that run, and those that only the state files know.
     pub(super) fn containers(&self) -> Vec<Container> {
         let made = |(key, group)| Some(((key, group), self.container(key, group)?));
-        let (running, mut all): (Vec<(&InCommon, &Group)>, Vec<Container>) =
+        let (running, mut all): (Vec<(&GroupKey, &Group)>, Vec<Container>) =
             self.groups.iter().filter_map(made).unzip();
         self.tell_outer(&running, &mut all);
         for (container, (_, group)) in all.iter_mut().zip(&running) {
@@ -34,7 +34,7 @@ impl<P: Processes> Join<'_, P> {
         all
     }
 
-    fn container(&self, key: &InCommon, group: &Group) -> Option<Container> {
+    fn container(&self, key: &GroupKey, group: &Group) -> Option<Container> {
         let pid = group.init?;
         let (task, details) = (self.task(pid)?, self.details(pid)?);
         let mut container = match group.known.and_then(|at| self.known.get(at)) {
@@ -77,7 +77,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// Says of each which other it is within.
-    fn tell_outer(&self, groups: &[(&InCommon, &Group)], all: &mut [Container]) {
+    fn tell_outer(&self, groups: &[(&GroupKey, &Group)], all: &mut [Container]) {
         let outer: Vec<Option<usize>> =
             (0..all.len()).map(|at| self.outer_of(groups, at)).collect();
         let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
@@ -96,7 +96,7 @@ impl<P: Processes> Join<'_, P> {
     }
 
     /// The place of the innermost container around another.
-    fn outer_of(&self, groups: &[(&InCommon, &Group)], at: usize) -> Option<usize> {
+    fn outer_of(&self, groups: &[(&GroupKey, &Group)], at: usize) -> Option<usize> {
         let (key, group) = groups.get(at)?;
         let own = key.path();
         let path = match own {
@@ -116,7 +116,7 @@ impl<P: Processes> Join<'_, P> {
     /// The container that the parent of the first process is in.
     fn parents_group(
         &self,
-        groups: &[(&InCommon, &Group)],
+        groups: &[(&GroupKey, &Group)],
         group: &Group,
         own: usize,
     ) -> Option<usize> {
