@@ -72,6 +72,11 @@ impl Drop for OnHost {
 /// Traces the calls of `function` in a container's stripped program, with `more` on the
 /// command line; `whole` is the program with everything.
 pub(crate) fn trace(container: &str, program: &str, whole: &Path, more: &[&str]) -> Traced {
+    Traced::new(command::output(&mut traces(container, program, whole, more)).succeeded())
+}
+
+/// The command line of such a trace.
+pub(crate) fn traces(container: &str, program: &str, whole: &Path, more: &[&str]) -> Command {
     let offset = binary::function(whole, "charge").offset;
     let spec = format!("{program}:{offset:#x}");
     let mut words = vec![
@@ -80,7 +85,7 @@ pub(crate) fn trace(container: &str, program: &str, whole: &Path, more: &[&str])
     words.extend(["--timeout", "60"]);
     words.extend(more);
     words.push(&spec);
-    Traced::new(command::run(&words).succeeded())
+    command::nsprobe(&words)
 }
 
 /// A trace, in whose output no name of a decoy is.

@@ -293,7 +293,7 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     assert_eq!(pids.collect::<Vec<_>>(), vec![Value::from(second_pid); 20]);
 }
 
-test! { core, a_program_of_debian_in_a_container_is_named, seconds = 120 }
+test! { full, a_program_of_debian_in_a_container_is_named, seconds = 120 }
 fn a_program_of_debian_in_a_container_is_named() {
     let lab = Lab::new();
     let container = lab.redis("web");

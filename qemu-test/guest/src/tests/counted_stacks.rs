@@ -34,7 +34,7 @@ fn number(summary: &Value, name: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{name}: {summary}"))
 }
 
-test! { core, counted_stacks_of_fresh_containers_are_whole, seconds = 120 }
+test! { full, counted_stacks_of_fresh_containers_are_whole, seconds = 120 }
 fn counted_stacks_of_fresh_containers_are_whole() {
     const PROGRAMS: u64 = 20;
     let _module = Module::load();

@@ -90,7 +90,7 @@ fn tasks_of(info: &Value) -> BTreeSet<Vec<u64>> {
         .collect()
 }
 
-test! { core, the_tree_of_containers_is_built_from_a_trace, seconds = 300 }
+test! { full, the_tree_of_containers_is_built_from_a_trace, seconds = 300 }
 fn the_tree_of_containers_is_built_from_a_trace() {
     let module = Module::load();
     let folder = Folder::new("ctf");

@@ -67,7 +67,7 @@ fn url() -> String {
     format!("http://127.0.0.1:{PORT}")
 }
 
-test! { core, a_debuginfod_server_names_frames_when_it_is_wanted, seconds = 120 }
+test! { full, a_debuginfod_server_names_frames_when_it_is_wanted, seconds = 120 }
 fn a_debuginfod_server_names_frames_when_it_is_wanted() {
     let _module = Module::load();
     let whole = victim::path("named");

@@ -4,11 +4,11 @@
 
 use super::attach::in_memory;
 use super::capsule::Folder;
-use crate::command::{self, Running};
+use crate::command::{self, output, Running};
 use crate::container::{Container, Root};
 use crate::debug_files::{
-    build_id, by_build_id, debug_of, forge_build_id, functions, strip, text, tool, trace, OnHost,
-    Traced,
+    build_id, by_build_id, debug_of, forge_build_id, functions, strip, text, tool, trace, traces,
+    OnHost, Traced,
 };
 use crate::module::Module;
 use crate::tasks::Kept;
@@ -17,6 +17,7 @@ use nix::sys::memfd::MFdFlags;
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
@@ -62,7 +63,7 @@ fn a_name_in_any_frame_is_noticed() {
     assert!(!is_accepted(["", "", "", ""], "decoy_charge"));
 }
 
-test! { core, frames_are_named_by_a_debug_file_that_only_the_container_has, seconds = 120 }
+test! { full, frames_are_named_by_a_debug_file_that_only_the_container_has, seconds = 120 }
 /// On the host lies a file of another build, under the name of this one.
 fn frames_are_named_by_a_debug_file_that_only_the_container_has() {
     let _module = Module::load();
@@ -131,7 +132,7 @@ fn a_debug_file_of_the_host_is_the_next_best() {
 }
 
 test! { core, a_debug_file_with_a_forged_build_id_is_refused, seconds = 120 }
-/// A build-id is a claim: anybody can write it.
+/// A build-id is a claim: anybody can write it. Nor is a server asked unless somebody says so.
 fn a_debug_file_with_a_forged_build_id_is_refused() {
     let _module = Module::load();
     let whole = victim::path("named");
@@ -148,11 +149,17 @@ fn a_debug_file_with_a_forged_build_id_is_refused() {
         assert_eq!(build_id(decoy), id);
     }
     let _container = Container::over("named", &root.folder, &[PROGRAM]);
-    let traced = trace("named", PROGRAM, &whole, &[]);
-    traced.is_nameless(&[
+    let server = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    server.set_nonblocking(true).expect("it is a socket");
+    let url = format!("http://{}", server.local_addr().expect("it has one"));
+    let mut command = traces("named", PROGRAM, &whole, &[]);
+    let got = output(command.env("DEBUGINFOD_URLS", url)).succeeded();
+    Traced::new(got).is_nameless(&[
         "in the container is refused: its",
         "on the host is refused: its",
     ]);
+    let asked = server.accept();
+    assert!(asked.is_err(), "a server was asked: {asked:?}");
 }
 
 test! { full, a_debug_link_is_followed_by_its_checksum, seconds = 120 }

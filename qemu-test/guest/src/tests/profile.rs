@@ -71,7 +71,7 @@ fn parts(profile: &Output, (comm, before, behind): (&str, &str, &str)) -> Vec<f6
         }
     }
     let all: u64 = parts.iter().sum();
-    assert!(all > 500, "{comm}: {all}");
+    assert!(all > 200, "{comm}: {all}");
     let parts: Vec<f64> = parts
         .iter()
         .map(|part| 100.0 * *part as f64 / all as f64)
@@ -90,7 +90,7 @@ test! { core, a_profile_has_the_shares_that_functions_take, cpus = 2, seconds = 
 fn a_profile_has_the_shares_that_functions_take() {
     let _module = Module::load();
     let script = "until test -e /go; do sleep 0.1; done; \
-                  for name in shares shares_inlined shares_go; do /usr/local/bin/$name 12000 & done; wait";
+                  for name in shares shares_inlined shares_go; do /usr/local/bin/$name 8000 & done; wait";
     let container = Container::run("shares", &["sh", "-c", script]);
     for (name, ..) in VICTIMS {
         container.copy(&victim::path(name), &format!("/usr/local/bin/{name}"));
@@ -113,7 +113,8 @@ test! { core, a_profile_is_whole_and_without_nsprobe, seconds = 120 }
 /// Other sessions and the parsers of files are nsprobe, too.
 fn a_profile_is_whole_and_without_nsprobe() {
     let _module = Module::load();
-    let busy = format!("while :; do {FILE} list {FILE} >/dev/null; done");
+    let file = victim::path("chain").display().to_string();
+    let busy = format!("while :; do {FILE} list {file} >/dev/null; done");
     let mut shell = Command::new("sh");
     let busy = Killed(shell.args(["-c", &busy]).spawn().expect("there is a shell"));
     let words = ["profile", "-F", "999", "--by", "comm,tid", "--json"];

@@ -3,6 +3,7 @@
 //! with the values of their own calls.
 
 use crate::command::{self, Output};
+use crate::figures;
 use crate::module::Module;
 use crate::victim;
 use serde_json::Value;
@@ -54,7 +55,8 @@ test! { core, every_way_out_of_a_function_is_seen, module, cpus = 2 }
 fn every_way_out_of_a_function_is_seen() {
     let _module = Module::load();
     let path = victim::path("leaves").display().to_string();
-    let command = [&*path, "all", "1000"];
+    let calls = (1000 / figures::parts(5)).to_string();
+    let command = [&*path, "all", &calls];
     let wanted = untraced(&command);
     assert_eq!(wanted.len(), 20);
     let spec = format!("{path}:via_*(n=arg1, tripled=entry(arg1 * 3), $retval)");

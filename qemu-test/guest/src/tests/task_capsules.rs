@@ -87,7 +87,7 @@ fn tasks_that_lived_between_two_looks_are_in_the_capsule() {
     }
 }
 
-test! { core, a_container_that_is_gone_is_named_by_the_capsule, seconds = 240 }
+test! { full, a_container_that_is_gone_is_named_by_the_capsule, seconds = 240 }
 fn a_container_that_is_gone_is_named_by_the_capsule() {
     let module = Module::load();
     let root = Root::with("served", PROGRAM);

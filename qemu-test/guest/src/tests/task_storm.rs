@@ -196,7 +196,7 @@ fn parts() -> u32 {
     figures::parts(20) as u32
 }
 
-test! { core, a_fork_storm_is_told_whole, module, cpus = 2, seconds = 400 }
+test! { full, a_fork_storm_is_told_whole, module, cpus = 2, seconds = 400 }
 fn a_fork_storm_is_told_whole() {
     let _module = Module::load();
     let mut session = TaskSession::with_rings(8 << 20);

@@ -192,7 +192,7 @@ fn check_namespaces(namespaces: &[Value], web: &Container, deep: &Shell, joined:
     }
 }
 
-test! { core, ps_counts_what_the_scheduler_counts, seconds = 120 }
+test! { full, ps_counts_what_the_scheduler_counts, seconds = 120 }
 fn ps_counts_what_the_scheduler_counts() {
     let _module = Module::load();
     let _hog = Kept::start("sh", &["-c", "while :; do :; done"]);

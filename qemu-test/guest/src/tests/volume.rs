@@ -140,7 +140,7 @@ fn losses_are_told_by_cpu() {
     assert!(errors.contains(&told), "{errors}");
 }
 
-test! { core, one_wildcard_counts_ten_thousand_functions, seconds = 240 }
+test! { full, one_wildcard_counts_ten_thousand_functions, seconds = 240 }
 fn one_wildcard_counts_ten_thousand_functions() {
     const COUNT: u32 = 10_000;
     let _module = Module::load();

@@ -162,7 +162,7 @@ fn parsers_are_there_before_the_first_hit() {
     assert!(errors.contains("0 recorded"), "{errors}");
 }
 
-test! { core, parsers_that_are_killed_cost_no_names, seconds = 120 }
+test! { full, parsers_that_are_killed_cost_no_names, seconds = 120 }
 fn parsers_that_are_killed_cost_no_names() {
     let _module = Module::load();
     let container = container("pair-a", &victim::path("many_names"));

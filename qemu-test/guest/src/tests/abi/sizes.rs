@@ -356,7 +356,7 @@ fn sizes(name: &str, nr: u32) {
     }
 }
 
-test! { core, each_request_takes_the_sizes_of_the_past_and_the_future, module, seconds = 180 }
+test! { full, each_request_takes_the_sizes_of_the_past_and_the_future, module, seconds = 180 }
 fn each_request_takes_the_sizes_of_the_past_and_the_future() {
     let _module = Module::load();
     for (nr, name) in requests() {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-test! { core, a_killed_recorder_leaves_what_it_wrote, seconds = 180 }
+test! { full, a_killed_recorder_leaves_what_it_wrote, seconds = 180 }
 fn a_killed_recorder_leaves_what_it_wrote() {
     let _module = Module::load();
     let folder = Folder::new("killed");
@@ -81,7 +81,7 @@ fn check_killed(capsule: &str) {
     assert!(damages.len() <= 1, "{damages:?}");
 }
 
-test! { core, a_full_disk_costs_what_comes_then_and_is_told, seconds = 120 }
+test! { full, a_full_disk_costs_what_comes_then_and_is_told, seconds = 120 }
 fn a_full_disk_costs_what_comes_then_and_is_told() {
     let _module = Module::load();
     let folder = Folder::with_tmpfs("full", 1 << 20);
