@@ -13,9 +13,13 @@
 as_root sh -euc '
     root=$1 binds=$2
     shift 2
+    # A mount of its own, as some programs remount what they see as /.
+    mount --bind "$root" "$root"
     mount --rbind /proc "$root/proc"
     mount --rbind /dev "$root/dev"
+    mount --rbind /sys "$root/sys"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+    mount -t tmpfs tmpfs "$root/run"
     # The network as the host knows it, for cargo.
     for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
         [ ! -e "$file" ] || [ ! -e "$root$file" ] || mount --bind "$file" "$root$file"
