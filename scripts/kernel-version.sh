@@ -8,8 +8,9 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# The kernels that the module's source knows.
-SUPPORTED='7\.[23]\.[0-9]*+deb13-amd64'
+# The kernels that the module's source knows, of the flavour that was asked for.
+flavour=$(echo "$KVER" | sed -n 's/.*+deb13-\(\(cloud-\|rt-\)\{0,1\}amd64\)$/\1/p')
+SUPPORTED="7\.[23]\.[0-9]*+deb13-${flavour:-amd64}"
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e "$KEYRING" ] || KEYRING=${KEYRING%.gpg}.pgp
 

@@ -7,10 +7,11 @@
 //! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`), `leak`, `record`, `verify` | probes that they attach |
 //! | `script`, `report`, `info`, `export` | a capsule |
 //! | `list`, `symbolize` | files |
-//! | `ps`, `tree`, `top`, `containers`, `status` | this machine |
+//! | `ps`, `tree`, `top`, `containers`, `status`, `doctor` | this machine |
 
 mod aggregate;
 mod containers;
+mod doctor;
 mod export;
 mod info;
 mod leak;
@@ -49,6 +50,7 @@ pub(crate) fn run(plan: Plan) -> anyhow::Result<ExitCode> {
         Plan::Tree(plan) => tree::run(&plan),
         Plan::Top(plan) => top::run(&plan),
         Plan::Status(plan) => status::run(&plan),
+        Plan::Doctor(plan) => doctor::run(&plan),
         Plan::Completions(shell) => {
             print_completions(shell)?;
             Ok(ExitCode::SUCCESS)

@@ -18,6 +18,7 @@ mod commands;
 mod output;
 
 use nsprobe_text::escaped;
+use nsprobe_trace::rights::Lacking;
 use nsprobe_trace::spec::SpecError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -44,10 +45,27 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             // Names in errors come from containers.
-            eprintln!("nsprobe: {}", escaped(&sentence(&error)));
+            let hint = match is_of_machine(&error) {
+                true => "; `nsprobe doctor` checks all that nsprobe needs here",
+                false => "",
+            };
+            eprintln!("nsprobe: {}{hint}", escaped(&sentence(&error)));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether this machine, or this process, is not fit for tracing.
+fn is_of_machine(error: &anyhow::Error) -> bool {
+    use libnsprobe::Error::{Denied, NoNode, NotLoaded, Version};
+    error.chain().any(|cause| {
+        let of_module = cause.downcast_ref::<libnsprobe::Error>();
+        cause.is::<Lacking>()
+            || matches!(
+                of_module,
+                Some(NotLoaded | NoNode | Denied(_) | Version { .. })
+            )
+    })
 }
 
 /// The error and its causes on one line. Some errors already include their cause; it is not

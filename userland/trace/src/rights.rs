@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What this process may do: without the rights to trace, each later error names a wrong cause.
 
-use anyhow::bail;
 use std::fs;
 
 const SYS_PTRACE: (u32, &str) = (19, "CAP_SYS_PTRACE");
@@ -9,17 +8,26 @@ const SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
 const SYSLOG: (u32, &str) = (34, "CAP_SYSLOG");
 const PERFMON: (u32, &str) = (38, "CAP_PERFMON");
 
+/// This process may not trace.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this process lacks {}: tracing needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, as \
+     root has them",
+    .0.join(" and ")
+)]
+pub struct Lacking(Vec<&'static str>);
+
 /// Fails if this process lacks the capabilities of a tracer.
-pub(crate) fn check() -> anyhow::Result<()> {
-    let lacks = lacking(effective());
-    if lacks.is_empty() {
-        return Ok(());
+pub(crate) fn check() -> Result<(), Lacking> {
+    match lacking() {
+        lacking if lacking.is_empty() => Ok(()),
+        lacking => Err(Lacking(lacking)),
     }
-    bail!(
-        "this process lacks {}: tracing needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, as \
-         root has them",
-        lacks.join(" and ")
-    )
+}
+
+/// The capabilities of a tracer that this process lacks.
+pub fn lacking() -> Vec<&'static str> {
+    lacking_of(effective())
 }
 
 /// Whether this process may see addresses of the kernel.
@@ -40,7 +48,7 @@ fn has(effective: u64, (bit, _): (u32, &str)) -> bool {
 }
 
 /// What a tracer needs and these do not have.
-fn lacking(effective: u64) -> Vec<&'static str> {
+fn lacking_of(effective: u64) -> Vec<&'static str> {
     if has(effective, SYS_ADMIN) {
         return Vec::new();
     }
@@ -57,8 +65,8 @@ mod tests {
 
     #[test]
     fn the_missing_capability_is_named() {
-        assert_eq!(lacking(0), ["CAP_PERFMON", "CAP_SYS_PTRACE"]);
-        assert_eq!(lacking(1 << 38), ["CAP_SYS_PTRACE"]);
-        assert!(lacking(1 << 38 | 1 << 19).is_empty() && lacking(1 << 21).is_empty());
+        assert_eq!(lacking_of(0), ["CAP_PERFMON", "CAP_SYS_PTRACE"]);
+        assert_eq!(lacking_of(1 << 38), ["CAP_SYS_PTRACE"]);
+        assert!(lacking_of(1 << 38 | 1 << 19).is_empty() && lacking_of(1 << 21).is_empty());
     }
 }

@@ -83,17 +83,26 @@ impl Cache {
     /// Opens the usual folder, or makes it: `$NSPROBE_CACHE`, else `/var/cache/nsprobe/rows`
     /// for root, else none.
     pub fn usual() -> Result<Option<Cache>, CacheError> {
-        let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
-        if let Some(path) = named {
-            return Cache::open(Path::new(&path)).map(Some);
-        }
-        if !rustix::process::geteuid().is_root() {
+        let Some(path) = Cache::usual_folder() else {
             return Ok(None);
-        }
+        };
         let [outer, inner] = FOLDERS;
-        // If only we can write there, what it holds cannot be renamed.
-        folder(Path::new(outer))?;
-        Cache::open(Path::new(inner)).map(Some)
+        if path == Path::new(inner) {
+            // If only we can write there, what it holds cannot be renamed.
+            folder(Path::new(outer))?;
+        }
+        Cache::open(&path).map(Some)
+    }
+
+    /// Where `usual` opens it, be it there or not.
+    pub fn usual_folder() -> Option<PathBuf> {
+        let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+        let of_root = || {
+            rustix::process::geteuid()
+                .is_root()
+                .then(|| FOLDERS[1].into())
+        };
+        named.map(PathBuf::from).or_else(of_root)
     }
 
     /// Opens a folder, or makes it; the one that it is in must be there.

@@ -45,7 +45,12 @@ fn packages_are_installed_used_and_leave_nothing() {
         packages.join(" ")
     ));
     assert_eq!(run("modinfo -F signer nsprobe").stdout, "nsprobe-tests\n");
+    let doctor = || output(Command::new("/usr/bin/nsprobe").arg("doctor"));
+    let lame = doctor();
+    assert_eq!(lame.code, 1, "{lame:#?}");
+    assert!(lame.stdout.contains("-> modprobe nsprobe"), "{lame:#?}");
     run("modprobe nsprobe");
+    doctor().succeeded();
     let counted = run("/usr/bin/nsprobe count libc.so.6:malloc --json -- /usr/bin/ls /");
     run("rmmod nsprobe");
     assert!(counted.stdout.contains("\"count\":"), "{counted:#?}");

@@ -187,7 +187,8 @@ fn a_user_is_told_what_is_missing() {
         let mut as_user = std::process::Command::new(&program);
         crate::sys::as_user(as_user.args(words), 65534);
         let got = output(&mut as_user);
-        got.refused(&["this process lacks CAP_PERFMON and CAP_SYS_PTRACE"]);
+        let told = "this process lacks CAP_PERFMON and CAP_SYS_PTRACE";
+        got.refused(&[told, "`nsprobe doctor`"]);
     }
     let _ = fs::remove_file(&program);
     let got = got.refused(&[
@@ -196,6 +197,11 @@ fn a_user_is_told_what_is_missing() {
         "run nsprobe as root",
     ]);
     assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
+    let healthy = command::run(&["doctor"]).succeeded();
+    assert!(
+        healthy.stdout.contains("nsprobe can trace here"),
+        "{healthy:#?}"
+    );
     let of_kernel = command::run(&["trace", "-p", "2", "libc.so.6:open"]);
     of_kernel.refused(&["process 2 runs no code of a program"]);
     command::run(&["profile", "-p", "2"]).refused(&["process 2 runs no code of a program"]);

@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Containers and tasks", &["containers", "ps", "tree"]),
     ("Probes", &["list", "verify", "status"]),
-    ("Help", &["completions", "help"]),
+    ("Help", &["doctor", "completions", "help"]),
 ];
 
 /// The definition of all command lines, with the verbs in [`GROUPS`].

@@ -289,3 +289,7 @@ pub(crate) struct ContainersPlan {
 pub(crate) struct StatusPlan {
     pub(crate) json: bool,
 }
+
+/// What to check: all.
+#[derive(Debug)]
+pub(crate) struct DoctorPlan;
