@@ -15,6 +15,8 @@
 GUEST=podman,crun,fuse-overlayfs,systemd-container,uidmap,lxc,containerd,runc
 GUEST=$GUEST,redis-server,redis-tools,sqlite3,openssl,postgresql-17,sd,shfmt
 GUEST=$GUEST,nginx-light,libjemalloc2
+# Its shell's commands start without an exec: a third of the boot, under TCG.
+GUEST=$GUEST,busybox-static
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod
 GUEST=$GUEST,binutils-gold,debuginfod,dwz,elfutils,xz-utils,babeltrace2,python3-bt2
 CONTAINER=redis-server,redis-tools,procps,nodejs,dibbler-server,dibbler-server-dbg,nginx-light,libjemalloc2
@@ -47,64 +49,64 @@ echo "$EXCLUDE" >"$new/exclude"
 export DPKG_EXCLUDE="$new/exclude"
 
 # A root that an interrupted run has finished is not made again.
-debian() { # name variant packages what
+debian() { # name variant packages what suite...
     [ ! -e "$new/$1" ] || return 0
     say "Debian 13 for $4"
     as_root rm -rf "$new/$1.part"
-    logged debootstrap_root "$new/$1.part" "$2" "$3" trixie
-    mv "$new/$1.part" "$new/$1"
+    target=$new/$1.part variant=$2 packages=$3
+    shift 4
+    logged debootstrap_root "$target" "$variant" "$packages" "$@"
+    mv "$target" "${target%.part}"
 }
-debian root minbase "$GUEST" "the guest, with podman (about 40 seconds)"
-debian container essential "$CONTAINER" "the test's container, with redis (about 20 seconds)"
+plan=$("$PROJECT/scripts/kernel-version.sh")
+read -r release version _ kernel_package <<END
+$plan
+END
+echo "$release" >"$new/kver"
+GUEST=$GUEST,linux-modules-$release=$version,$kernel_package=$version
+debian root minbase "$GUEST" "the guest, with podman (about 40 seconds)" trixie trixie-backports
+debian container essential "$CONTAINER" "the test's container, with redis (about 20 seconds)" trixie
 as_root mkdir -p "$new/root/payload" "$new/root/out"
 logged as_root tar -C "$new/container" --exclude=./dev/* --exclude=./var/lib/apt/* \
     --exclude=./var/cache/* --exclude=./usr/share/perl* -cf "$new/root/payload/container.tar" .
 
-sdk=$("$PROJECT/scripts/sdk.sh" root)
-release=$(cat "$sdk/kver")
-echo "$release" >"$new/kver"
-say "the kernel $release and its modules"
-modules=$sdk/root/usr/lib/modules/$release
+say "the kernel $release"
+modules=$new/root/usr/lib/modules/$release
 # One of vmlinuz and vmlinuz.unsigned: see scripts/kernel-version.sh.
 logged cp "$modules"/vmlinuz* "$new/vmlinuz"
 
 # The modules' files in the order in which they can be loaded.
 files() { # module...
     # shellcheck disable=SC2016 # expanded by the inner shell
-    "$PROJECT/scripts/enter.sh" "$sdk/root" "" / sh -euc '
+    "$PROJECT/scripts/enter.sh" "$new/root" "" / sh -euc '
         release=$1
         shift
         for module in "$@"; do modprobe -S "$release" --show-depends "$module"; done
-    ' sh "$release" "$@" | sed -n "s|^insmod .*/modules/$release/\([^ ]*\).*|\1|p" | awk '!seen[$0]++'
+    ' sh "$release" "$@" | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
 }
 # shellcheck disable=SC2086 # lists of words
 files $BOOT_MODULES | while read -r file; do
     plain=$(basename "$file" .xz)
-    xz -dc "$modules/$file" >"$new/initramfs/modules/$plain"
+    xz -dc "$new/root$file" >"$new/initramfs/modules/$plain"
     echo "$plain" >>"$new/initramfs/modules/order"
 done
-cp "$sdk/root/bin/busybox" "$new/initramfs/bin/"
+cp "$new/root/bin/busybox" "$new/initramfs/bin/"
 install -m 755 "$image/initramfs.sh" "$new/initramfs/init"
 mkdir "$new/initramfs/dev" "$new/initramfs/proc" "$new/initramfs/sys" "$new/initramfs/root"
 (cd "$new/initramfs" && find . | cpio --quiet -o -H newc -R 0:0) >"$new/initramfs.cpio"
 
+# depmod reads all modules, for minutes under TCG: those that nothing loads go.
 # shellcheck disable=SC2086 # lists of words
-files $BOOT_MODULES $GUEST_MODULES >"$new/modules"
+files $BOOT_MODULES $GUEST_MODULES | sed "s|.*/modules/$release/||" >"$new/used"
 # shellcheck disable=SC2016 # expanded by the inner shell
 logged as_root sh -euc '
-    image=$1 new=$2 modules=$3 release=$4 busybox=$5
-    target=$new/root/usr/lib/modules/$release
-    rm -rf "$target"
-    mkdir -p "$target" "$new/root/etc/containers"
-    cd "$modules"
-    xargs cp --parents -t "$target" <"$new/modules"
-    cp modules.order modules.builtin modules.builtin.modinfo "$target"
-    install -m 644 "$image/containers.conf" "$new/root/etc/containers/containers.conf"
-    # Its commands start without an exec: a third of the boot, under TCG.
-    cp "$busybox" "$new/root/bin/busybox"
-    rm -rf "$new"/root/var/cache/apt/* "$new"/root/var/lib/apt/lists/* "$new"/root/dev/*
-    : >"$new/root/etc/machine-id"
-' sh "$image" "$new" "$modules" "$release" "$sdk/root/bin/busybox"
+    image=$1 root=$2 modules=$3 used=$4
+    (cd "$modules" && find kernel -name "*.ko*" | grep -vxFf "$used" | xargs rm)
+    mkdir -p "$root/etc/containers"
+    install -m 644 "$image/containers.conf" "$root/etc/containers/containers.conf"
+    rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/dev/*
+    : >"$root/etc/machine-id"
+' sh "$image" "$new/root" "$modules" "$new/used"
 logged "$PROJECT/scripts/enter.sh" "$new/root" "" / depmod "$release"
 say "podman import, in the guest's root"
 # Here, as it takes minutes under TCG. podman's own overlay needs a file system that can lie below
@@ -124,7 +126,7 @@ logged as_root sh -euc '
 logged as_root mke2fs -q -F -t ext4 -O ^has_journal -m 0 -E root_owner=0:0 \
     -d "$new/root" "$new/root.ext4" 3G
 
-as_root rm -rf "$new/root" "$new/container" "$new/initramfs" "$new/exclude" "$new/modules"
+as_root rm -rf "$new/root" "$new/container" "$new/initramfs" "$new/exclude" "$new/used"
 mv "$new" "$guest"
 say "ready: $guest"
 echo "$guest"

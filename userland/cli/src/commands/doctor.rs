@@ -71,10 +71,11 @@ impl Check {
 pub(crate) fn run(_: &DoctorPlan) -> anyhow::Result<ExitCode> {
     let machine = Machine::this();
     let lacking = rights::lacking();
+    let signing = signing(&machine);
     let checks = [
         kernel(&machine),
-        module(&machine),
-        signing(&machine),
+        module(&machine, signing.verdict),
+        signing,
         capabilities(&lacking),
         device(&machine, &lacking, || {
             Device::open().map(|device| device.info().release.clone())
@@ -166,7 +167,7 @@ fn kernel(machine: &Machine) -> Check {
     }
 }
 
-fn module(machine: &Machine) -> Check {
+fn module(machine: &Machine, signing: Verdict) -> Check {
     const SUBJECT: &str = "module";
     let release = &machine.release;
     if machine.has_module_loaded() {
@@ -174,7 +175,10 @@ fn module(machine: &Machine) -> Check {
     }
     let modules = machine.modules();
     if modules.iter().any(|module| &module.release == release) {
-        return Check::bad(SUBJECT, "not loaded", "modprobe nsprobe");
+        return match signing {
+            Verdict::Bad => Check::note(SUBJECT, "not loaded: this kernel refuses it", None),
+            _ => Check::bad(SUBJECT, "not loaded", "modprobe nsprobe"),
+        };
     }
     let others: Vec<&str> = modules.iter().map(|one| one.release.as_str()).collect();
     let found = match others[..] {
@@ -438,22 +442,27 @@ mod tests {
     fn a_module_is_looked_for_where_it_may_lie() {
         let none = machine("none", &[]);
         says(
-            &module(&none),
+            &module(&none, Verdict::Good),
             Verdict::Bad,
             "make packages KVER=7.2.12+deb13-amd64",
         );
         let other = "lib/modules/7.2.9+deb13-amd64/updates/nsprobe.ko.xz";
         let other = machine("other", &[(other, b"")]);
         says(
-            &module(&other),
+            &module(&other, Verdict::Good),
             Verdict::Bad,
             "there is one for 7.2.9+deb13-amd64",
         );
         let ours = format!("lib/modules/{RELEASE}/updates/dkms/nsprobe.ko");
         let ours = machine("ours", &[(&ours, b"")]);
-        says(&module(&ours), Verdict::Bad, "modprobe nsprobe");
+        says(
+            &module(&ours, Verdict::Good),
+            Verdict::Bad,
+            "modprobe nsprobe",
+        );
+        says(&module(&ours, Verdict::Bad), Verdict::Note, "refuses it");
         let loaded = machine("loaded", &[("sys/module/nsprobe/refcnt", b"0\n")]);
-        says(&module(&loaded), Verdict::Good, "loaded");
+        says(&module(&loaded, Verdict::Good), Verdict::Good, "loaded");
     }
 
     #[test]
