@@ -3,6 +3,7 @@
 //! ([`Plan`]). Nothing below sees raw arguments.
 
 mod aggregate;
+mod candidates;
 mod capsule;
 mod export;
 mod help;
@@ -258,6 +259,7 @@ pub(crate) enum Plan {
 /// The plan of this process's command line; an exit code when there is none to
 /// be run: help was printed, or an error.
 pub(crate) fn plan() -> Result<Plan, ExitCode> {
+    help::complete();
     Plan::of_words(std::env::args_os()).map_err(|error| {
         if !error.use_stderr() {
             // Nothing is left to be said when even this cannot be printed.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe count`, `hist` and `stacks`.
 
+use super::candidates::keys;
 use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{Aggregate, AggregatePlan, Printing, StackOutput};
 use super::probe::{ProbeArguments, RowsArguments};
@@ -19,7 +20,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(super) struct TableArguments {
     /// Count by keys, such as comm,arg1
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", long_help = format!(
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", add = keys(), long_help = format!(
         "Count by keys, such as comm,arg1\n\nSeparated by commas: {}, or any expression, such as arg1 \
          or name=arg2:string[16].", known_keys(&[])))]
     pub(super) by: Option<String>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`, and what is done with its capsules.
 
+use super::candidates::hit_keys;
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
     Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, SymbolizePlan,
@@ -126,7 +127,7 @@ pub(super) struct ReportArguments {
     ///
     /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
     /// recorded field, such as arg1 or path.
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',')]
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',', add = hit_keys())]
     by: Vec<ReportKey>,
     /// Print stacks; the default, but for CPU samples
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "functions", "callers"])]

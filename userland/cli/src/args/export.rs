@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe export`.
 
+use super::candidates::hit_keys;
 use super::help::{OUTPUT, SHOW};
 use super::plan::{CtfPlan, Detail, ExportPlan, PicturePlan, ReportKey};
 use super::raw;
@@ -48,7 +49,7 @@ struct PictureArguments {
     ///
     /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
     /// recorded field, such as arg1 or path.
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',')]
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',', add = hit_keys())]
     by: Vec<ReportKey>,
     /// The file to write
     #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Help by subject: the headings of options, the groups of verbs, man pages and completions.
 
+use super::candidates::VARIABLE;
 use super::Arguments;
 use clap::{Command, CommandFactory};
+use clap_complete::env::Shells;
+use clap_complete::CompleteEnv;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -51,10 +54,25 @@ pub(super) fn definition() -> Command {
     ))
 }
 
-/// Prints what a shell completes nsprobe's command lines with.
+/// Answers a shell that asks what a word could be, and ends then.
+pub(super) fn complete() {
+    CompleteEnv::with_factory(definition)
+        .var(VARIABLE)
+        .complete();
+}
+
+/// Prints what makes a shell ask nsprobe how to complete its command lines.
 pub(crate) fn print_completions(shell: clap_complete::Shell) -> io::Result<()> {
+    let shells = Shells::builtins();
+    let known = shells.completer(&shell.to_string());
+    let known = known.ok_or_else(|| io::Error::other(format!("no completions for {shell}")))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut definition(), "nsprobe", &mut script);
+    known.write_registration(VARIABLE, "nsprobe", "nsprobe", "nsprobe", &mut script)?;
+    if shell == clap_complete::Shell::Zsh {
+        // Loaded at the first Tab, it has to answer that one, too.
+        let now = "\n[ \"$funcstack[1]\" != _nsprobe ] || _clap_dynamic_completer_nsprobe \"$@\"\n";
+        script.extend_from_slice(now.as_bytes());
+    }
     io::stdout().write_all(&script)
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all verbs that probe have in common: whom, what, and for how long.
 
+use super::candidates::containers;
 use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
 use super::plan::{Detail, Printing};
 use super::value::time_span;
 use super::{raw, spec};
-use clap::{Args, ValueHint};
+use clap::Args;
 use nsprobe_text::is_glob;
 use nsprobe_trace::options::{
     ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions,
@@ -23,7 +24,7 @@ pub(super) struct WhoArguments {
     /// NAME is a name or id as `nsprobe containers` lists them, also RUNTIME:NAME, POD/CONTAINER or
     /// NAMESPACE/POD/CONTAINER; a pid namespace's inode number; UNIT.service; or a control group's
     /// path. A glob stands for all containers that run.
-    #[arg(short, long, value_name = "NAME", value_hint = ValueHint::Other, help_heading = TARGET)]
+    #[arg(short, long, value_name = "NAME", add = containers(), help_heading = TARGET)]
     container: Vec<String>,
     /// Only this process; may be repeated
     #[arg(short, long, value_name = "PID", conflicts_with = "container", help_heading = TARGET,

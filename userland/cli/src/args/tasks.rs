@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`, `tree` and `top`.
 
+use super::candidates::containers;
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan};
 use super::value::time_span;
-use clap::{Args, ValueHint};
+use clap::Args;
 use nsprobe_trace::options::TargetSpec;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(super) struct PsArguments {
     #[arg(long, help_heading = SHOW, value_name = "COLUMNS", value_delimiter = ',', value_enum)]
     columns: Vec<PsColumn>,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", add = containers())]
     container: Option<String>,
     /// Also tasks in no container, and kernel threads
     #[arg(short, long, help_heading = TARGET)]
@@ -52,7 +53,7 @@ pub(super) struct TreeArguments {
     #[arg(long, help_heading = SHOW)]
     threads: bool,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", add = containers())]
     container: Option<String>,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long, help_heading = OUTPUT)]
@@ -79,7 +80,7 @@ pub(super) struct TopArguments {
     #[arg(long, help_heading = SHOW)]
     processes: bool,
     /// Only this container
-    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", value_hint = ValueHint::Other)]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER", add = containers())]
     container: Option<String>,
     /// Print tables, for pipes
     #[arg(long, help_heading = OUTPUT)]
