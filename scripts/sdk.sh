@@ -3,8 +3,8 @@
 # Builds what a module for the stock Debian kernel needs: a Debian 13 root with
 # the kernel's own toolchain, and that kernel's source with its Rust crates.
 #
-# Inputs:  KVER, CACHE, MIRROR; first argument "root": stop after the root
-#          (kernel image and modules are in it), for the guest's image.
+# Inputs:  KVER, CACHE, MIRROR; first argument "root": stop after the root, which has
+#          the compilers of the victims.
 # Outputs: the SDK's folder on stdout:
 #            kver              the kernel release (KVER, or what replaced it)
 #            root/             the Debian root
@@ -46,28 +46,12 @@ END
     mv "$sdk/root.new" "$sdk/root"
 }
 
-# The compiler by the name that the .config has for it, else the text differs.
-kernel_cc() { sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$headers/.config"; }
-in_source() { logged "$PROJECT/scripts/enter.sh" "$sdk/root" "" /usr/src/nsprobe-kernel "$@"; }
-
 prepare_source() {
-    headers=$sdk/root/usr/src/linux-headers-$release
-    tarball=$(echo "$sdk"/root/usr/src/linux-source-*.tar.xz)
     if [ ! -e "$source" ]; then
-        say "unpacking ${tarball##*/}"
-        as_root rm -rf "$source.new"
-        as_root mkdir "$source.new"
-        logged as_root tar -C "$source.new" --strip-components=1 --no-same-owner -xf "$tarball"
-        as_root cp "$headers/Module.symvers" "$source.new/"
-        as_root mv "$source.new" "$source"
+        say "preparing the kernel's source and its Rust crates (about 3 minutes)"
+        logged "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" / \
+            "$PROJECT/scripts/kernel-source.sh" "$release" /usr/src/nsprobe-kernel
     fi
-    say "preparing the kernel's Rust crates (about 1 minute)"
-    as_root cp "$headers/.config" "$source/.config"
-    set -- "CC=$(kernel_cc)" "KERNELRELEASE=$release"
-    in_source make "$@" olddefconfig
-    logged diff "$headers/.config" "$source/.config"
-    in_source make -j"$(nproc)" "$@" modules_prepare
-    in_source sh -c 'rustc --version >rustc-version'
     "$PROJECT/scripts/symbols.sh" "$source"
     touch "$sdk/prepared"
 }

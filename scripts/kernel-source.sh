@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Prepares the source of an installed kernel, so that modules in Rust can be built for it: Debian's
+# headers lack the kernel's crates.
+#
+# Inputs:  RELEASE TARGET: a kernel of which linux-headers and linux-source are installed in one
+#          version, and the folder for its source, which must not be there. Run by root, on the
+#          machine or in a root of scripts/sdk.sh.
+# Outputs: TARGET, with what `make modules_prepare` leaves; it appears by a rename when all of it
+#          is there. The reason in one line and exit 1 where something does not fit.
+set -eu
+export LC_ALL=C
+release=$1 target=$2
+headers=/usr/src/linux-headers-$release
+series=$(echo "$release" | cut -d. -f1,2)
+tarball=/usr/src/linux-source-$series.tar.xz
+
+fail() {
+    echo "kernel-source: $*" >&2
+    exit 1
+}
+# shellcheck disable=SC2016 # dpkg's own placeholder
+version() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true; }
+# What the kernel was configured with.
+configured() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$headers/.config"; }
+
+[ -e "$headers/.config" ] || fail "there is no $headers: install linux-headers-$release"
+[ "$(configured CONFIG_RUST)" = y ] || fail "$release has no Rust (CONFIG_RUST)"
+[ -e "$tarball" ] || fail "there is no $tarball: install linux-source-$series"
+wanted=$(version "linux-headers-$release")
+found=$(version "linux-source-$series")
+[ "$wanted" = "$found" ] || fail "linux-source-$series is of version $found and the kernel of" \
+    "$wanted: install linux-source-$series=$wanted"
+compiler=$(configured CONFIG_CC_VERSION_TEXT | cut -d' ' -f1)
+command -v "$compiler" >/dev/null || fail "there is no $compiler: install it"
+wanted=$(configured CONFIG_RUSTC_VERSION_TEXT)
+found=$(rustc --version 2>/dev/null) || fail "there is no rustc: install it"
+[ "$wanted" = "$found" ] || fail "rustc is '$found' and the kernel is built by '$wanted'"
+
+new=$target.new
+rm -rf "$new"
+mkdir -p "$new"
+tar -C "$new" --strip-components=1 --no-same-owner -xf "$tarball"
+cp "$headers/Module.symvers" "$headers/.config" "$new/"
+set -- "CC=$compiler" "KERNELRELEASE=$release"
+make -C "$new" "$@" olddefconfig
+diff "$headers/.config" "$new/.config" || fail "this toolchain changes the kernel's configuration"
+make -C "$new" -j"$(nproc)" "$@" modules_prepare
+echo "$found" >"$new/rustc-version"
+mv "$new" "$target"
