@@ -2,7 +2,6 @@
 //! What shells complete words with: containers that run, and keys.
 
 use super::plan::HitKey;
-use clap::ValueEnum;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use nsprobe_containers::{Containers, Runtime};
 use nsprobe_trace::spec::KEYS;
@@ -32,9 +31,7 @@ pub(super) fn keys() -> ArgValueCompleter {
 
 /// For keys of what a capsule has, but for its fields.
 pub(super) fn hit_keys() -> ArgValueCompleter {
-    let values = HitKey::value_variants().iter();
-    let names = values.filter_map(HitKey::to_possible_value);
-    last_of(names.map(|name| name.get_name().to_owned()).collect())
+    last_of(HitKey::names())
 }
 
 /// For words with commas between them, of which the last one is completed.

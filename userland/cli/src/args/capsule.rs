@@ -4,7 +4,8 @@
 use super::candidates::hit_keys;
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
-    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, SymbolizePlan,
+    Detail, HitKey, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput,
+    SymbolizePlan,
 };
 use super::profile::frequency;
 use super::raw;
@@ -112,6 +113,17 @@ pub(super) struct ScriptArguments {
     verbose: bool,
 }
 
+/// What hits of a capsule are counted by.
+#[derive(Debug, Args)]
+pub(super) struct ReportKeyArguments {
+    /// Also count by keys, such as comm,path
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',',
+          add = hit_keys(), long_help = format!(
+        "Also count by keys, such as comm,path\n\nSeparated by commas: {}, or the name of a recorded \
+         field, such as arg1 or path.", HitKey::names().join(", ")))]
+    pub(super) by: Vec<ReportKey>,
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  nsprobe report web.nsprobe --by comm",
@@ -123,12 +135,8 @@ pub(super) struct ReportArguments {
     /// A capsule that `nsprobe record` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also count by keys, such as comm,path
-    ///
-    /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
-    /// recorded field, such as arg1 or path.
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',', add = hit_keys())]
-    by: Vec<ReportKey>,
+    #[command(flatten)]
+    keys: ReportKeyArguments,
     /// Print stacks; the default, but for CPU samples
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "functions", "callers"])]
     stacks: bool,
@@ -324,7 +332,7 @@ impl ReportArguments {
     pub(super) fn plan(self) -> ReportPlan {
         ReportPlan {
             file: self.file,
-            by: self.by,
+            by: self.keys.by,
             top: rows(self.top, self.json || self.folded),
             shown: match (self.folded, self.stacks, self.functions || self.callers) {
                 (true, ..) => Some(StackOutput::Folded),

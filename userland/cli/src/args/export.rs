@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe export`.
 
-use super::candidates::hit_keys;
-use super::help::{OUTPUT, SHOW};
-use super::plan::{CtfPlan, Detail, ExportPlan, PicturePlan, ReportKey};
+use super::capsule::ReportKeyArguments;
+use super::help::OUTPUT;
+use super::plan::{CtfPlan, Detail, ExportPlan, PicturePlan};
 use super::raw;
 use clap::{Args, Subcommand, ValueEnum};
 use nsprobe_ctf::kernel::StatedumpShape;
@@ -45,12 +45,8 @@ struct PictureArguments {
     /// A capsule that `nsprobe record --stack` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also count by keys, such as comm,path
-    ///
-    /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
-    /// recorded field, such as arg1 or path.
-    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',', add = hit_keys())]
-    by: Vec<ReportKey>,
+    #[command(flatten)]
+    keys: ReportKeyArguments,
     /// The file to write
     #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
     output: PathBuf,
@@ -135,7 +131,7 @@ impl PictureArguments {
             output: self.output,
             format,
             replace: self.replace,
-            by: self.by,
+            by: self.keys.by,
             detail: Detail::new(self.quiet, false),
         }))
     }

@@ -128,6 +128,15 @@ pub(crate) enum HitKey {
     Container,
 }
 
+impl HitKey {
+    /// The names of all.
+    pub(crate) fn names() -> Vec<String> {
+        let values = <HitKey as clap::ValueEnum>::value_variants().iter();
+        let names = values.filter_map(clap::ValueEnum::to_possible_value);
+        names.map(|name| name.get_name().to_owned()).collect()
+    }
+}
+
 impl FromStr for ReportKey {
     type Err = Infallible;
 
