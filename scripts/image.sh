@@ -101,7 +101,7 @@ files $BOOT_MODULES $GUEST_MODULES | sed "s|.*/modules/$release/||" >"$new/used"
 # shellcheck disable=SC2016 # expanded by the inner shell
 logged as_root sh -euc '
     image=$1 root=$2 modules=$3 used=$4
-    (cd "$modules" && find kernel -name "*.ko*" | grep -vxFf "$used" | xargs rm)
+    (cd "$modules" && find kernel -name "*.ko*" | grep -vxFf "$used" | xargs -r rm)
     mkdir -p "$root/etc/containers"
     install -m 644 "$image/containers.conf" "$root/etc/containers/containers.conf"
     rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/dev/*
@@ -115,6 +115,8 @@ logged "$PROJECT/scripts/enter.sh" "$new/root" "" /var/lib sh -euc '
     rm -rf containers
     mkdir -p containers/storage
     mount -t tmpfs tmpfs containers/storage
+    # For its locks, which the host would keep.
+    mount -t tmpfs tmpfs /dev/shm
     podman import -q /payload/container.tar localhost/nsprobe-test
     cp -a containers/storage containers/imported
 '
