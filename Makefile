@@ -113,7 +113,7 @@ bench-names: measured ## The part of bench that is about names
 shell: payload image ## A shell in the guest
 	@$(RUN) shell
 
-packages: kmod userland ## Debian packages of both, in build/packages (SIGN_KEY=, SIGN_CERT=)
+packages: kmod userland ## Debian packages, in build/packages (SIGN_KEY=, SIGN_CERT=)
 	@scripts/packages.sh
 
 install: ## Installs what make kmod userland has built; the module if this host runs its kernel

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Makes Debian packages of what make has built: the program, and the module for its kernel.
+# Makes Debian packages of what make has built: the program, the module for its kernel, and the
+# module's source for dkms.
 #
 # Inputs:  build/kmod/{nsprobe.ko,kver}, the built nsprobe, packages/; the SDK of that kernel;
 #          "tests": the nsprobe of the tests, and a key of their own, whose name is nsprobe-tests;
 #          SIGN_KEY and SIGN_CERT (files in PEM), with which the module is signed;
 #          DEBFULLNAME and DEBEMAIL, as Debian's tools take them.
-# Outputs: build/packages/nsprobe_VERSION_amd64.deb and nsprobe-modules-KVER_VERSION_amd64.deb,
-#          whose paths are printed.
+# Outputs: nsprobe_VERSION_amd64.deb, nsprobe-modules-KVER_VERSION_amd64.deb and, but for
+#          tests, nsprobe-dkms_VERSION_amd64.deb in build/packages; their paths are printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
@@ -99,6 +100,30 @@ Enhances: nsprobe" "kernel module of nsprobe for Linux $release
  this version of the package linux-modules-$release."
 }
 
+# Built on the machine that it is for, from the source that Debian has of its kernel.
+dkms() {
+    name=nsprobe-dkms
+    tree=$packages/$name
+    source=$tree/usr/src/nsprobe-$version
+    mkdir -p "$tree/DEBIAN" "$source/common"
+    cp -r Kbuild kmod scripts/kernel-source.sh packages/dkms/build "$source/"
+    cp -r common/src "$source/common/"
+    sed "s/@VERSION@/$version/" packages/dkms/dkms.conf >"$source/dkms.conf"
+    for script in postinst prerm postrm; do
+        sed "s/@VERSION@/$version/" "packages/dkms/$script" >"$tree/DEBIAN/$script"
+        chmod 755 "$tree/DEBIAN/$script"
+    done
+    needs='dkms, linux-source-7.2 | linux-source-7.3, rustc, rust-src, bindgen, gcc-14, make, bc'
+    needs="$needs, flex, bison, libelf-dev, libssl-dev, pahole, xz-utils"
+    pack "$name" "Depends: $needs
+Provides: nsprobe-module
+Enhances: nsprobe" "kernel module of nsprobe, built by dkms
+ The module that nsprobe traces and profiles by, for each installed kernel of
+ Debian's backports of which linux-headers and linux-source are there in one
+ version. The first build for a kernel prepares its source: some minutes."
+}
+
 rm -rf "$packages"
 program
 module
+[ "${1:-}" = tests ] || dkms
