@@ -247,7 +247,7 @@ fn capabilities(lacking: &[&str]) -> Check {
         _ => Check::bad(
             SUBJECT,
             format!("this process lacks {}", lacking.join(" and ")),
-            "run nsprobe as root",
+            "run nsprobe as root; a container needs --privileged",
         ),
     }
 }
@@ -518,7 +518,7 @@ mod tests {
             shown(&checks),
             "ok    kernel         7.2.12+deb13-amd64\n\
              FAIL  capabilities   this process lacks CAP_PERFMON\n\
-             \x20                    -> run nsprobe as root\n\
+             \x20                    -> run nsprobe as root; a container needs --privileged\n\
              note  device         not opened\n\
              nsprobe cannot trace here: 1 check failed\n"
         );
