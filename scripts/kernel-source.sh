@@ -24,6 +24,7 @@ version() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true; }
 # What the kernel was configured with.
 configured() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$headers/.config"; }
 
+[ ! -e "$target" ] || fail "$target is there already"
 [ -e "$headers/.config" ] || fail "there is no $headers: install linux-headers-$release"
 [ "$(configured CONFIG_RUST)" = y ] || fail "$release has no Rust (CONFIG_RUST)"
 [ -e "$tarball" ] || fail "there is no $tarball: install linux-source-$series"
@@ -37,8 +38,11 @@ wanted=$(configured CONFIG_RUSTC_VERSION_TEXT)
 found=$(rustc --version 2>/dev/null) || fail "there is no rustc: install it"
 [ "$wanted" = "$found" ] || fail "rustc is '$found' and the kernel is built by '$wanted'"
 
+command -v bindgen >/dev/null || fail "there is no bindgen: install it"
+
 new=$target.new
 rm -rf "$new"
+trap 'rm -rf "$new"' EXIT
 mkdir -p "$new"
 tar -C "$new" --strip-components=1 --no-same-owner -xf "$tarball"
 cp "$headers/Module.symvers" "$headers/.config" "$new/"

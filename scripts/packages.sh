@@ -114,7 +114,8 @@ dkms() {
         chmod 755 "$tree/DEBIAN/$script"
     done
     needs='dkms, linux-source-7.2 | linux-source-7.3, rustc, rust-src, bindgen, gcc-14, make, bc'
-    needs="$needs, flex, bison, libelf-dev, libssl-dev, pahole, xz-utils"
+    # openssl: the kernel's configuration asks what it can do.
+    needs="$needs, flex, bison, libelf-dev, libssl-dev, openssl, pahole, xz-utils"
     pack "$name" "Depends: $needs
 Provides: nsprobe-module
 Enhances: nsprobe" "kernel module of nsprobe, built by dkms
