@@ -17,8 +17,8 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, DoctorPlan, ExportPlan, HitKey,
-    InfoPlan, LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
+    LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
     ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
     VerifyPlan,
 };
@@ -101,7 +101,10 @@ enum Verb {
     /// Print the module's sessions, probes and counters
     Status(StatusArguments),
     /// Check what nsprobe needs of this machine, and say what mends it
-    Doctor(DoctorArguments),
+    #[command(
+        after_help = "The exit code is 1 if nsprobe cannot trace here.\n\nExample:\n  nsprobe doctor"
+    )]
+    Doctor,
     /// Print a shell's completions
     Completions(CompletionsArguments),
     /// Write the man pages into a directory
@@ -195,12 +198,6 @@ struct StatusArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The exit code is 1 if nsprobe cannot trace here.\n\nExample:\n  nsprobe doctor"
-)]
-struct DoctorArguments {}
-
-#[derive(Debug, Args)]
 #[command(after_help = "Example:\n  nsprobe completions bash > /etc/bash_completion.d/nsprobe")]
 struct CompletionsArguments {
     #[arg(value_name = "SHELL")]
@@ -249,7 +246,7 @@ pub(crate) enum Plan {
     /// Show the module's state.
     Status(StatusPlan),
     /// Check this machine.
-    Doctor(DoctorPlan),
+    Doctor,
     /// Print completions for this shell.
     Completions(clap_complete::Shell),
     /// Write man pages into this directory.
@@ -321,7 +318,7 @@ impl Plan {
             Verb::Tree(arguments) => Plan::Tree(arguments.plan()),
             Verb::Top(arguments) => Plan::Top(arguments.plan()),
             Verb::Status(StatusArguments { json }) => Plan::Status(StatusPlan { json }),
-            Verb::Doctor(DoctorArguments {}) => Plan::Doctor(DoctorPlan),
+            Verb::Doctor => Plan::Doctor,
             Verb::Completions(CompletionsArguments { shell }) => Plan::Completions(shell),
             Verb::Man(ManArguments { directory }) => Plan::Man(directory),
         })

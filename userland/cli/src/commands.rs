@@ -50,7 +50,7 @@ pub(crate) fn run(plan: Plan) -> anyhow::Result<ExitCode> {
         Plan::Tree(plan) => tree::run(&plan),
         Plan::Top(plan) => top::run(&plan),
         Plan::Status(plan) => status::run(&plan),
-        Plan::Doctor(plan) => doctor::run(&plan),
+        Plan::Doctor => doctor::run(),
         Plan::Completions(shell) => {
             print_completions(shell)?;
             Ok(ExitCode::SUCCESS)

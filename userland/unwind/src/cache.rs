@@ -29,8 +29,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VARIABLE: &str = "NSPROBE_CACHE";
 /// Where root's is else: the folder, and the one in it.
 const FOLDERS: [&str; 2] = ["/var/cache/nsprobe", "/var/cache/nsprobe/rows"];
-/// Most bytes of all entries.
-const TOTAL_BYTES_MAX: u64 = 256 << 20;
 /// Most bytes of an entry.
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
 /// How long a file that is not yet an entry may be written.
@@ -80,6 +78,9 @@ struct KeptTable {
 }
 
 impl Cache {
+    /// Most bytes of all entries.
+    pub const BYTES_MAX: u64 = 256 << 20;
+
     /// Opens the usual folder, or makes it: `$NSPROBE_CACHE`, else `/var/cache/nsprobe/rows`
     /// for root, else none.
     pub fn usual() -> Result<Option<Cache>, CacheError> {
@@ -188,7 +189,7 @@ impl Cache {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match room.and_then(|room| room.checked_sub(bytes)) {
             Some(left) => left,
-            None => self.sweep(TOTAL_BYTES_MAX.saturating_sub(bytes))?,
+            None => self.sweep(Cache::BYTES_MAX.saturating_sub(bytes))?,
         };
         *room = Some(left);
         Ok(())

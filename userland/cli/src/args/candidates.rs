@@ -48,7 +48,7 @@ fn last_of(words: Vec<String>) -> ArgValueCompleter {
     })
 }
 
-/// A name that a shell takes as it is: others come from whoever named a container.
+/// Whether a shell takes the name as it is. Users of the machine choose names of containers.
 fn is_plain(name: &str) -> bool {
     name.chars()
         .all(|c| c.is_ascii_alphanumeric() || "._-@/".contains(c))

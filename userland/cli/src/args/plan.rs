@@ -298,7 +298,3 @@ pub(crate) struct ContainersPlan {
 pub(crate) struct StatusPlan {
     pub(crate) json: bool,
 }
-
-/// What to check: all.
-#[derive(Debug)]
-pub(crate) struct DoctorPlan;

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe doctor`: what nsprobe needs of this machine, a line each, with the command that mends
-//! it.
+//! `nsprobe doctor`: what nsprobe needs of this machine, one line per check, with the command that
+//! mends it.
 
 mod machine;
 
-use crate::args::DoctorPlan;
 use libnsprobe::{Device, Error};
 use machine::{Machine, Module};
 use nsprobe_containers::{Containers, Runtime};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::rights;
+use nsprobe_unwind::Cache;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-
-/// Bytes that the cache of unwind rows may take (`nsprobe_unwind::cache`), and a little more.
-const CACHE_BYTES: u64 = 300 << 20;
 
 /// What a check came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +65,7 @@ impl Check {
     }
 }
 
-pub(crate) fn run(_: &DoctorPlan) -> anyhow::Result<ExitCode> {
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let machine = Machine::this();
     let lacking = rights::lacking();
     let signing = signing(&machine);
@@ -192,7 +189,7 @@ fn module(machine: &Machine, signing: Verdict) -> Check {
         true => format!(
             "apt install ./nsprobe-modules-{release}_*.deb, which `make packages KVER={release}` builds"
         ),
-        false => "boot one of Debian's backports kernels, which packages of the module are for".into(),
+        false => "boot one of Debian's backports kernels: docs/kernels.md".into(),
     };
     Check::bad(SUBJECT, found, mend)
 }
@@ -287,14 +284,14 @@ fn device(
 
 fn namespaces(machine: &Machine) -> Check {
     const SUBJECT: &str = "namespaces";
-    let outer = machine.inner_namespaces();
-    match outer[..] {
+    let inner = machine.inner_namespaces();
+    match inner[..] {
         [] => Check::good(SUBJECT, "those of the host"),
         _ => Check::bad(
             SUBJECT,
             format!(
                 "nsprobe runs in a container, in a {} namespace of its own",
-                outer.join(" and a ")
+                inner.join(" and a ")
             ),
             "run it on the host, or in a container with --privileged --pid=host",
         ),
@@ -370,12 +367,12 @@ fn cache(machine: &Machine) -> Check {
     };
     let (shown, free) = (folder.display(), machine.free_bytes(&folder));
     match free {
-        Some(free) if free < CACHE_BYTES => Check::note(
+        Some(free) if free < Cache::BYTES_MAX => Check::note(
             SUBJECT,
             format!(
                 "{shown}: {} MB are free, and it takes up to {}",
                 free >> 20,
-                CACHE_BYTES >> 20
+                Cache::BYTES_MAX >> 20
             ),
             "make room, or set NSPROBE_CACHE to another folder".to_owned(),
         ),
