@@ -115,7 +115,8 @@ dkms() {
     done
     needs='dkms, linux-source-7.2 | linux-source-7.3, rustc, rust-src, bindgen, gcc-14, make, bc'
     # openssl: the kernel's configuration asks what it can do.
-    needs="$needs, flex, bison, libelf-dev, libssl-dev, openssl, pahole, xz-utils"
+    needs="$needs, flex, bison, libelf-dev, libssl-dev, openssl, pahole, python3-minimal"
+    needs="$needs, xz-utils"
     pack "$name" "Depends: $needs
 Provides: nsprobe-module
 Enhances: nsprobe" "kernel module of nsprobe, built by dkms
