@@ -29,7 +29,7 @@ RUN := build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 
 # Module, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=4 --no-print-directory
-.PHONY: help sdk image kmod trouble userland programs tracer payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell packages install clean
+.PHONY: help sdk image kmod trouble userland programs tracer payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell packages packages-all install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -115,6 +115,9 @@ shell: payload image ## A shell in the guest
 
 packages: kmod userland ## Debian packages, in build/packages (SIGN_KEY=, SIGN_CERT=)
 	@scripts/packages.sh
+
+packages-all: userland ## The same for every kernel of the archive that has Rust (5 minutes each)
+	@scripts/packages-all.sh
 
 install: ## Installs what make kmod userland has built; the module if this host runs its kernel
 	@scripts/install.sh

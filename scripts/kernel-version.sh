@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Says which kernel of the archive to build for.
 #
-# Inputs:  KVER, the wanted release; MIRROR.
+# Inputs:  KVER, the wanted release; MIRROR; first argument "all": every supported kernel.
 # Outputs: one line "RELEASE VERSION SOURCE-PACKAGE IMAGE-PACKAGE". The archive
 #          drops old kernels: without KVER, it is the newest supported one.
+#          For all: a line for each, the oldest first.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -57,9 +58,20 @@ describe() { # release
     return 1
 }
 
+# Those of the archive that match, in the order of their versions.
+releases() { # pattern
+    apt-cache pkgnames linux-headers- | sed -n "s/^linux-headers-\($1\)\$/\1/p" | sort -V
+}
+
+if [ "${1:-}" = all ]; then
+    for release in $(releases '7\.[23]\.[0-9]*+deb13-\(cloud-\|rt-\)\{0,1\}amd64'); do
+        describe "$release" || say "$release: not all of its packages are there in one version"
+    done
+    exit
+fi
 describe "$KVER" && exit
 newest=
-for release in $(apt-cache pkgnames linux-headers- | sed -n "s/^linux-headers-\($SUPPORTED\)\$/\1/p" | sort -Vr); do
+for release in $(releases "$SUPPORTED" | tac); do
     newest=$(describe "$release") && break
 done
 [ -n "$newest" ] || die "the archive has neither $KVER nor another supported kernel ($SUPPORTED)"

@@ -129,3 +129,18 @@ debootstrap_root() { # target variant packages suite...
         "$base" "$target" "$@" || return
     rm -f "$target.apt"
 }
+
+# Installs packages, each of which may be NAME=VERSION, in a root that debootstrap_root made, from
+# the same suites. Runs under logged, too.
+install_in_root() { # root package...
+    root=$1
+    shift
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    apt_network_options | as_root sh -euc 'cat >"$1/etc/apt/apt.conf.d/90network"' sh "$root" || return
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    "$PROJECT/scripts/enter.sh" "$root" "" / env DEBIAN_FRONTEND=noninteractive sh -euc '
+        apt-get -o APT::Sandbox::User=root update
+        apt-get -o APT::Sandbox::User=root install -y --no-install-recommends "$@"
+        rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+    ' sh "$@"
+}

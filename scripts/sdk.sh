@@ -9,6 +9,8 @@
 #            kver              the kernel release (KVER, or what replaced it)
 #            root/             the Debian root
 #            root/usr/src/nsprobe-kernel/   the prepared source
+#          The toolchain's files are those of toolchain-*, by hard links: the roots of several
+#          kernels share them.
 # Each stage appears by a rename, so an interrupted run is taken up where it
 # stopped; two runs at once wait for each other.
 # shellcheck source=scripts/lib.sh
@@ -22,8 +24,16 @@ TOOLCHAIN=$TOOLCHAIN,busybox-static,libc6-dev,musl-tools
 RECIPE=$(echo "1 $TOOLCHAIN" | digest)
 
 sdk=$CACHE/sdk/$KVER-$RECIPE
+toolchain=$CACHE/sdk/toolchain-$RECIPE
 source=$sdk/root/usr/src/nsprobe-kernel
 finish() { echo "$sdk"; exit 0; }
+
+make_toolchain() {
+    say "Debian 13 with the kernel's toolchain (about 1 minute)"
+    as_root rm -rf "$toolchain.new"
+    logged debootstrap_root "$toolchain.new" minbase "$TOOLCHAIN" trixie trixie-backports
+    mv "$toolchain.new" "$toolchain"
+}
 
 make_root() {
     need_tools mmdebstrap:mmdebstrap unshare:util-linux flock:util-linux newuidmap:uidmap
@@ -37,11 +47,15 @@ END
         rm -rf "$sdk" && ln -s "$(basename "$other")" "$sdk"
         return
     fi
-    say "Debian 13 with the kernel's toolchain and $release (about 1 minute)"
+    (
+        flock 8
+        [ -e "$toolchain" ] || make_toolchain
+    ) 8>"$toolchain.lock"
+    say "$release"
     as_root rm -rf "$sdk/root.new"
-    packages=$TOOLCHAIN,linux-headers-$release=$version,$source_package=$version
-    packages=$packages,$image_package=$version,linux-modules-$release=$version
-    logged debootstrap_root "$sdk/root.new" minbase "$packages" trixie trixie-backports
+    as_root cp -al "$toolchain" "$sdk/root.new"
+    logged install_in_root "$sdk/root.new" "linux-headers-$release=$version" \
+        "$source_package=$version" "$image_package=$version" "linux-modules-$release=$version"
     echo "$release" >"$sdk/kver"
     mv "$sdk/root.new" "$sdk/root"
 }
