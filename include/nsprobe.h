@@ -299,6 +299,9 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_REMOTE (1ULL << 22)
 
+/* nsprobe_info.features: NSPROBE_PROBE_WAIT. */
+#define NSPROBE_FEATURE_WAITS (1ULL << 23)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -601,6 +604,29 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_SAMPLE 7
 
 /*
+ * nsprobe_probe.kind: no place in a file: a hit is a wait of a task off the CPU
+ * that took at least nsprobe_probe.offset nanoseconds. It is taken when the
+ * task is on a CPU again, with its user stack and the registers with which it
+ * entered the kernel; it begins when the task leaves its CPU, which the filter
+ * judges. A program has the time of the wait as NSPROBE_CONTEXT_ELAPSED, and
+ * what it was for. Kernel threads are not seen, nor waits that had begun
+ * before. The one probe of its struct nsprobe_attach and the one of its kind in
+ * its session; otherwise as NSPROBE_PROBE_SAMPLE.
+ *
+ * NSPROBE_CONTEXT_ELAPSED: super::super::program::Context::Elapsed
+ */
+#define NSPROBE_PROBE_WAIT 8
+
+/* Most waits, of all CPUs, that a session follows at a time. */
+#define NSPROBE_WAITS_MAX (1U << 16)
+
+/*
+ * Most waits a second of one CPU whose stacks are taken; further ones are
+ * counted as limited.
+ */
+#define NSPROBE_WAITS_A_SECOND 2000
+
+/*
  * Most samples a second of each CPU: beyond, taking them is most of what a CPU
  * does.
  */
@@ -736,8 +762,8 @@ struct nsprobe_probe {
 	__s32 fd;
 	/*
 	 * NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN, NSPROBE_PROBE_CALL,
-	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END, NSPROBE_PROBE_LEAVE or
-	 * NSPROBE_PROBE_SAMPLE.
+	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END, NSPROBE_PROBE_LEAVE,
+	 * NSPROBE_PROBE_SAMPLE or NSPROBE_PROBE_WAIT.
 	 */
 	__u32 kind;
 	/* NSPROBE_PROBE_* bits. */
@@ -748,7 +774,8 @@ struct nsprobe_probe {
 	__u32 max_frames;
 	/*
 	 * File offset of the instruction that gets the breakpoint. Of
-	 * NSPROBE_PROBE_SAMPLE: how many times a second.
+	 * NSPROBE_PROBE_SAMPLE: how many times a second; of NSPROBE_PROBE_WAIT:
+	 * nanoseconds.
 	 */
 	__u64 offset;
 	/*
@@ -946,7 +973,8 @@ enum nsprobe_refusal {
 	/*
 	 * The session has a probe that does the same there: of the same file,
 	 * offset, kind, flags, programs and tables. Each hit would count twice.
-	 * Or it has a NSPROBE_PROBE_SAMPLE already.
+	 * Or it has one of this kind already (NSPROBE_PROBE_SAMPLE,
+	 * NSPROBE_PROBE_WAIT).
 	 */
 	NSPROBE_REFUSAL_TWICE = 19,
 	/*
@@ -992,10 +1020,10 @@ struct nsprobe_detach {
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
  * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
- * off, frozen, lost_full, turned_away and missed when it is done: the
- * difference is the number of hits being handled at the moment, zero when no
- * traced task is in a handler, and for good after struct nsprobe_detach, which
- * waits for them.
+ * off, frozen, lost_full, turned_away, missed, below, no_row and unfinished
+ * when it is done: the difference is the number of hits being handled, and of
+ * waits that go on, at the moment, zero when no traced task is in a handler,
+ * and for good after struct nsprobe_detach, which waits for them.
  */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
@@ -1094,6 +1122,17 @@ struct nsprobe_counters {
 	 * Zero for one CPU.
 	 */
 	__u64 evicted;
+	/* Out: waits that were shorter than their probe asks for. */
+	__u64 below;
+	/* Out: nanoseconds that these took together. */
+	__u64 below_ns;
+	/*
+	 * Out: waits that could not be followed, as there were too many
+	 * (NSPROBE_WAITS_MAX).
+	 */
+	__u64 no_row;
+	/* Out: waits that had not ended when the probe was detached. */
+	__u64 unfinished;
 };
 
 /* Most programs in one session. */
@@ -2036,6 +2075,25 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_RANDOM = 13,
 	/* Effective group id, in the initial user namespace. */
 	NSPROBE_CONTEXT_GID = 14,
+	/*
+	 * Of a wait: what it was for, a struct nsprobe_wait_kind. Absent
+	 * elsewhere, as the following ones.
+	 */
+	NSPROBE_CONTEXT_WAIT_KIND = 15,
+	/*
+	 * Of a wait: the number of the x86-64 system call that the task is in;
+	 * all bits set in none.
+	 */
+	NSPROBE_CONTEXT_WAIT_CALL = 16,
+	/*
+	 * Of a wait: the file descriptor that this call has as its first
+	 * argument; all bits set if it has none.
+	 */
+	NSPROBE_CONTEXT_WAIT_FILE = 17,
+	/*
+	 * Of a wait: nanoseconds that the task could run, and waited for a CPU.
+	 */
+	NSPROBE_CONTEXT_WAITED_FOR_CPU = 18,
 };
 
 /* Values that an entry can keep for its return. */

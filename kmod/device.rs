@@ -137,7 +137,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_SAMPLES
             | abi::FEATURE_SPANS
             | abi::FEATURE_PARTIAL
-            | abi::FEATURE_REMOTE,
+            | abi::FEATURE_REMOTE
+            | abi::FEATURE_WAITS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

@@ -20,6 +20,8 @@ pub(crate) mod request;
 mod run_program;
 pub(crate) mod samples;
 pub(crate) mod under_way;
+mod wait_rows;
+pub(crate) mod waits;
 
 use crate::{
     common::program::Register,

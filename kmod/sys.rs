@@ -4,6 +4,7 @@
 //!
 //! - [`any_task`]: a task that need not be the current one;
 //! - [`bottom_half`]: jobs that an interrupt leaves until interrupts are on again;
+//! - [`by_interrupt`]: what is left to an interrupt that the CPU sends to itself;
 //! - [`cgroup`]: control groups, held;
 //! - [`file_ref`]: files and root directories of processes, held after those have ended;
 //! - [`fops`]: the device node and its file operations, with an owner;
@@ -31,6 +32,7 @@
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
+//! - [`user_call`]: the system call that the current task is in;
 //! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them.
 //!
@@ -42,6 +44,7 @@
 
 pub(crate) mod any_task;
 pub(crate) mod bottom_half;
+pub(crate) mod by_interrupt;
 pub(crate) mod cgroup;
 pub(crate) mod file_ref;
 pub(crate) mod fops;
@@ -69,6 +72,7 @@ pub(crate) mod task_work;
 pub(crate) mod thread;
 pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
+pub(crate) mod user_call;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
 

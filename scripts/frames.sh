@@ -18,7 +18,7 @@ set -eu
 bounds='7680 3sys4fops
 5632 3sys6uprobe(7|11ret_)handler
 5632 3sys9task_work10run_queued
-5632 3sys7sampler(11interrupted|9take_left)
+5632 3sys(7sampler11interrupted|12by_interrupt9take_left)
 2560 8TaskHook
 512 8TaskHook(8switched|5woken)'
 

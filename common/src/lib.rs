@@ -48,3 +48,4 @@ pub mod ring;
 pub mod table;
 pub mod task;
 pub mod unwind;
+pub mod wait;

@@ -256,6 +256,16 @@ numbered! {
         Random = 13,
         /// Effective group id, in the initial user namespace.
         Gid = 14,
+        /// Of a wait: what it was for, a [`WaitKind`](crate::wait::WaitKind). Absent elsewhere, as
+        /// the following ones.
+        WaitKind = 15,
+        /// Of a wait: the number of the x86-64 system call that the task is in; all bits set in none.
+        WaitCall = 16,
+        /// Of a wait: the file descriptor that this call has as its first argument; all bits set if
+        /// it has none.
+        WaitFile = 17,
+        /// Of a wait: nanoseconds that the task could run, and waited for a CPU.
+        WaitedForCpu = 18,
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 #include <linux/dcache.h>
+#include <linux/fdtable.h>
 #include <linux/fs.h>
 #include <linux/fs_struct.h>
 #include <linux/kdev_t.h>
@@ -17,6 +18,17 @@ bool nsprobe_file_is_readable(struct file *file)
 bool nsprobe_file_shows_data(struct file *file)
 {
 	return file->f_mode & (FMODE_READ | FMODE_PATH);
+}
+
+u32 nsprobe_fd_mode(u32 fd)
+{
+	struct files_struct *files = READ_ONCE(current->files);
+	struct file *file = files ? files_lookup_fd_raw(files, fd) : NULL;
+	struct inode *inode = file ? READ_ONCE(file->f_inode) : NULL;
+
+	if (!inode || inode->i_sb->s_magic == ANON_INODE_FS_MAGIC)
+		return 0;
+	return inode->i_mode;
 }
 
 struct inode *nsprobe_real_inode(struct file *file)

@@ -19,6 +19,11 @@ struct pt_regs *nsprobe_user_regs(void)
 	return task_pt_regs(current);
 }
 
+bool nsprobe_is_32bit_call(void)
+{
+	return current_thread_info()->status & TS_COMPAT;
+}
+
 static bool has_shadow_stack(void)
 {
 #ifdef CONFIG_X86_USER_SHADOW_STACK

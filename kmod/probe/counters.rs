@@ -134,6 +134,18 @@ impl Here<'_> {
         self.on.kernel_threads.fetch_add(1, Relaxed);
     }
 
+    /// Counts a wait that was too short, and its time.
+    #[inline]
+    pub(crate) fn below(&self, took_ns: u64) {
+        self.count(Outcome::Below);
+        self.on.below_ns.fetch_add(took_ns, Relaxed);
+    }
+
+    /// Counts waits that go on when their probe is detached.
+    pub(crate) fn unfinished(&self, waits: u64) {
+        self.on.of(Outcome::Unfinished).fetch_add(waits, Relaxed);
+    }
+
     /// Counts a sample taken by the CPU clock.
     pub(crate) fn by_clock(&self) {
         self.on.by_clock.fetch_add(1, Relaxed);

@@ -14,7 +14,7 @@ use crate::{
     },
     probe::{
         counters::Outcome,
-        hit::{Hit, Origin},
+        hit::Hit,
         Probe,
         Sink, //
     },
@@ -122,8 +122,10 @@ impl Probe {
         value: u64,
     ) -> Outcome {
         let mut stack = Stack::new();
-        if let (Origin::Kernel(ip), true) = (hit.origin, self.flags & PROBE_KERNEL_STACK != 0) {
-            push_kernel_frames(&mut stack, ip);
+        if self.flags & PROBE_KERNEL_STACK != 0 {
+            if let Some(from) = hit.kernel_stack() {
+                push_kernel_frames(&mut stack, from);
+            }
         }
         let mut end = self.capture(&mut stack, hit);
         if matches!(end, StackEnd::Copied | StackEnd::Fault) {
@@ -153,13 +155,13 @@ impl Probe {
     }
 }
 
-/// Begins a stack with the frames of the kernel, which was interrupted at `ip`. Out of line, as few
+/// Begins a stack with the frames of the kernel. Out of line, as few
 /// stacks have kernel frames.
 #[cold]
 #[inline(never)]
-fn push_kernel_frames(stack: &mut Stack, ip: u64) {
+fn push_kernel_frames(stack: &mut Stack, from: kernel_stack::From) {
     let mut words = Words::<KERNEL_WORDS_MAX>::new();
-    kernel_stack::append(&mut words, Some(ip));
+    kernel_stack::append(&mut words, from);
     for (number, address) in words.as_slice().iter().enumerate().take(KERNEL_FRAMES_MAX) {
         let method = match number {
             0 => Method::Registers,

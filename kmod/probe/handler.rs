@@ -4,7 +4,8 @@
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
 //! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
-//! frozen + lost_full + turned_away + missed` holds for each probe and CPU.
+//! frozen + lost_full + turned_away + missed + below + no_row + unfinished` holds for each probe and
+//! CPU.
 
 use crate::{
     common::{
@@ -17,6 +18,7 @@ use crate::{
         entry_values::PendingCall,
         hit::{Hit, Origin},
         program::Program,
+        waits::Waited,
         Probe,
         Role,
         Sink, //
@@ -151,6 +153,7 @@ impl Probe {
             address: at.wrapping_sub(self.breakpoint_delta),
             origin: Origin::Breakpoint,
             ended,
+            wait: None,
         }
     }
 
@@ -165,6 +168,26 @@ impl Probe {
         if let Origin::Kernel(_) = origin {
             here.in_kernel();
         }
+        match &self.at_entry {
+            Some(program) => self.run(program, &hit, &mut 0),
+            None => self.deliver(&hit, &Found::default()),
+        };
+    }
+
+    /// Handles the end of a wait of the current task, which the filter has admitted; `regs` are its
+    /// user registers.
+    pub(crate) fn waited(&self, regs: &Regs<'_>, here: Here<'_>, ended: &Waited) {
+        let current = Current::get();
+        let began = PendingCall {
+            time_ns: ended.began_ns,
+            ..PendingCall::default()
+        };
+        let hit = Hit {
+            now_ns: ended.ended_ns,
+            origin: Origin::Wait,
+            wait: Some(ended.wait),
+            ..self.new_hit(regs, &current, here, ended.sequence, regs.ip(), Some(began))
+        };
         match &self.at_entry {
             Some(program) => self.run(program, &hit, &mut 0),
             None => self.deliver(&hit, &Found::default()),

@@ -2,16 +2,30 @@
 //! A hit, while it is handled.
 
 use crate::{
+    common::wait::WaitKind,
     filter::{Ids, SessionOwner},
     probe::{
         counters::Here,
         entry_values::PendingCall, //
     },
     sys::{
+        kernel_stack,
         task::Current,
         uprobe::Regs, //
     }, //
 };
+
+/// A wait that a hit is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) kind: WaitKind,
+    /// The system call that the task is in.
+    pub(crate) call: Option<u32>,
+    /// The file descriptor that the call has as its first argument.
+    pub(crate) file: Option<u32>,
+    /// How long the task could run.
+    pub(crate) for_cpu_ns: u64,
+}
 
 /// What caused a hit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +36,8 @@ pub(crate) enum Origin {
     User,
     /// A sample of the kernel, interrupted at this instruction pointer.
     Kernel(u64),
+    /// A wait.
+    Wait,
 }
 
 /// A hit of a task that is traced.
@@ -36,11 +52,28 @@ pub(crate) struct Hit<'a> {
     /// The address of the reported place.
     pub(crate) address: u64,
     pub(crate) origin: Origin,
-    /// For a return: the call that ends here; its time is zero if its entry was not seen.
+    /// For a return: the call that ends here; its time is zero if its entry was not seen. For a
+    /// wait: when it began.
     pub(crate) ended: Option<PendingCall>,
+    pub(crate) wait: Option<Wait>,
 }
 
 impl Hit<'_> {
+    /// Whether the task is in the kernel for another reason than a breakpoint.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        matches!(self.origin, Origin::Kernel(_) | Origin::Wait)
+    }
+
+    /// Where its stack in the kernel begins, if it has one.
+    pub(crate) fn kernel_stack(&self) -> Option<kernel_stack::From> {
+        match self.origin {
+            Origin::Breakpoint => Some(kernel_stack::From::Here),
+            Origin::Kernel(ip) => Some(kernel_stack::From::Interrupted(ip)),
+            Origin::Wait => Some(kernel_stack::From::Scheduler),
+            Origin::User => None,
+        }
+    }
+
     /// The ids of the task.
     pub(crate) fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)

@@ -24,6 +24,7 @@ use crate::{
     filter::{Ids, SessionOwner},
     probe::{
         entry_values::Values,
+        hit::Wait,
         modify::TargetWriter, //
     },
     sys::{
@@ -138,8 +139,9 @@ pub(crate) struct HitContext<'a> {
     pub(crate) now_ns: u64,
     /// The address of the probe's reported place.
     pub(crate) probe_address: u64,
-    /// Time since the call's entry, at its return.
+    /// Time since the call's entry, at its return, or of a wait.
     pub(crate) elapsed_ns: Option<u64>,
+    pub(crate) wait: Option<Wait>,
     /// The values that the entry keeps, or kept.
     pub(crate) values: Values,
     /// The table whose spans the program ends.
@@ -187,6 +189,10 @@ impl Machine for HitContext<'_> {
                     .context
                     .random(self.probe, self.cpu, self.writer.sequence, self.now_ns)
             }
+            Context::WaitKind => self.wait?.kind as u64,
+            Context::WaitCall => self.wait?.call.map_or(u64::MAX, u64::from),
+            Context::WaitFile => self.wait?.file.map_or(u64::MAX, u64::from),
+            Context::WaitedForCpu => self.wait?.for_cpu_ns,
         })
     }
 

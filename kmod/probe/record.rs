@@ -26,7 +26,7 @@ use crate::{
     context::Context,
     probe::{
         deferred_stack::{may_be_fetched, DeferredStack},
-        hit::{Hit, Origin},
+        hit::Hit,
         Probe,
         Role, //
     },
@@ -111,10 +111,8 @@ impl Probe {
     #[inline(never)]
     fn record_with_kernel_stack(&self, hit: &Hit<'_>, fields: &[u64]) -> bool {
         let mut words = Words::<{ KERNEL_WORDS_MAX + OUTPUT_WORDS_MAX }>::new();
-        match hit.origin {
-            Origin::Breakpoint => kernel_stack::append(&mut words, None),
-            Origin::Kernel(ip) => kernel_stack::append(&mut words, Some(ip)),
-            Origin::User => {}
+        if let Some(from) = hit.kernel_stack() {
+            kernel_stack::append(&mut words, from);
         }
         words.extend(fields);
         let tail = Tail {
@@ -164,7 +162,7 @@ impl Probe {
         mut end: StackEnd,
         tail: &Tail<'_>,
     ) -> bool {
-        let in_kernel = matches!(hit.origin, Origin::Kernel(_));
+        let in_kernel = hit.is_in_kernel();
         // A copy here would keep interrupts off for long.
         let interrupted = match self.context.interrupted.as_ref() {
             Some(interrupted) if in_kernel && stack.rest().is_some() => interrupted.take(),
@@ -228,17 +226,15 @@ impl Probe {
 
     /// Not for samples of the kernel: the task may sleep there, and would keep its deferred work.
     fn may_wait_for(&self, hit: &Hit<'_>, address: u64) -> bool {
-        self.flags & PROBE_LATE != 0
-            && !matches!(hit.origin, Origin::Kernel(_))
-            && may_be_fetched(address)
+        self.flags & PROBE_LATE != 0 && !hit.is_in_kernel() && may_be_fetched(address)
     }
 
     /// Appends the record of the hit and its tail.
     fn append(&self, hit: &Hit<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
         let (ids, cpu) = (hit.ids(), hit.here.cpu);
-        let in_kernel = match hit.origin {
-            Origin::Kernel(_) => HIT_KERNEL,
-            Origin::Breakpoint | Origin::User => 0,
+        let in_kernel = match hit.is_in_kernel() {
+            true => HIT_KERNEL,
+            false => 0,
         };
         let elapsed = [hit.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
         let (returned, elapsed): (u8, &[u64]) = match hit.ended {

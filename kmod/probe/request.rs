@@ -23,6 +23,7 @@ use crate::{
             PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
+            PROBE_WAIT,
             SAMPLE_HZ_MAX,
             SINK_COUNT,
             SINK_RECORD,
@@ -155,7 +156,7 @@ pub(crate) fn program_fits(
 /// The ends of calls where a probe of this kind is hit, and its role in a call.
 fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     Some(match request.kind {
-        PROBE_ENTRY | PROBE_SAMPLE => (Ends::Entry, Role::Whole),
+        PROBE_ENTRY | PROBE_SAMPLE | PROBE_WAIT => (Ends::Entry, Role::Whole),
         PROBE_RETURN => (Ends::Return, Role::Whole),
         PROBE_CALL => (Ends::Both, Role::Whole),
         PROBE_BEGIN => (Ends::Entry, Role::Begin),
@@ -174,7 +175,7 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let known_flags = of_any | of_stacks | of_records;
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
-        (PROBE_SAMPLE, SINK_TABLE) => PROBE_STACK_IDS,
+        (PROBE_SAMPLE | PROBE_WAIT, SINK_TABLE) => PROBE_STACK_IDS,
         (_, SINK_SPAN) => PROBE_KERNEL_STACK,
         _ => of_records,
     };
@@ -206,8 +207,8 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     Ok((ends, role))
 }
 
-/// Validates a request for samples by itself, beyond the checks for all requests.
-pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
+/// Validates a request for samples or waits by itself, beyond the checks for all requests.
+pub(crate) fn validate_placeless(request: &ProbeRequest) -> Result<(), Refused> {
     let has_place = request.fd != -1 || request.report_offset != 0 || request.semaphore != 0;
     let has_limits = request.every != 0 || request.rate != 0 || request.runaway != 0;
     if has_place
@@ -219,6 +220,7 @@ pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
         return Err(Refused(EINVAL, Refusal::UnknownValue));
     }
     match request.offset {
+        _ if request.kind == PROBE_WAIT => Ok(()),
         1..=SAMPLE_HZ_MAX => Ok(()),
         _ => Err(Refused(EINVAL, Refusal::BadFrequency)),
     }

@@ -12,8 +12,9 @@ use crate::{
     },
     sys::{
         self,
+        by_interrupt::with_user_regs,
         rcu_slot::Reading,
-        sampler::{with_user_regs, Sampled, Stopped},
+        sampler::{Sampled, Stopped},
         task::Current,
         task_work::TaskWork,
         uprobe::Regs, //

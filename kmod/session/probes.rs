@@ -4,15 +4,16 @@
 //! Every refusal comes while probes are prepared, before the first breakpoint is inserted.
 
 mod new_probe;
+mod placeless;
 mod prepare;
-mod sampling;
 
 use crate::{
     common::abi::{
         Probe as ProbeRequest,
         Refusal,
         PROBES_MAX,
-        PROBE_SAMPLE, //
+        PROBE_SAMPLE,
+        PROBE_WAIT, //
     },
     context::{Context, Follower},
     filter::Filter,
@@ -21,12 +22,14 @@ use crate::{
         program::Program,
         request::{is_one_call, refused_by_kernel, Refused},
         samples::Samples,
+        waits::Waits,
         Probe, //
     },
     sys::{
         memory::GFP_REQUEST,
         sampler::Sampler,
         task::Mm,
+        task_points::Listening,
         tracepoint::{Listener, SpaceHook},
         uprobe::batch::Batch,
         vma::FileKey, //
@@ -81,6 +84,7 @@ pub(crate) struct Probes {
     endings: Option<Endings>,
     batch: Batch<Probe>,
     sampling: Option<Sampling>,
+    waiting: Option<Waiting>,
     known: KVVec<ProbeEntry>,
     pub(crate) programs: KVec<Arc<Program>>,
     pub(crate) tables: KVec<Arc<Table>>,
@@ -104,6 +108,22 @@ impl Sampling {
     }
 }
 
+/// The probe whose hits are waits.
+struct Waiting {
+    id: u32,
+    listening: Listening,
+    waits: Arc<Waits>,
+}
+
+impl Waiting {
+    /// Stops following waits; every one is counted.
+    fn end(self) {
+        drop(self.listening);
+        self.waits.end();
+        PROBES.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Why a request was refused, and which probe of it.
 pub(crate) struct RefusedAt {
     pub(crate) index: u32,
@@ -118,6 +138,7 @@ impl Probes {
             endings: None,
             batch: Batch::new(),
             sampling: None,
+            waiting: None,
             known: KVVec::new(),
             programs: KVec::new(),
             tables: KVec::new(),
@@ -127,8 +148,9 @@ impl Probes {
 
     /// The number of attached probes.
     pub(crate) fn attached_count(&self) -> usize {
-        let samplers: usize = self.sampling.is_some().into();
-        self.batch.len().saturating_add(samplers)
+        let placeless = [self.sampling.is_some(), self.waiting.is_some()];
+        let placeless = placeless.into_iter().filter(|is_there| *is_there).count();
+        self.batch.len().saturating_add(placeless)
     }
 
     /// The attached probes.
@@ -170,8 +192,8 @@ impl Probes {
         is_partial: bool,
     ) -> Result<(), RefusedAt> {
         if let [request] = &mut *requests {
-            if request.kind == PROBE_SAMPLE {
-                let started = self.start_sampling(context, request);
+            if matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT) {
+                let started = self.start_placeless(context, request);
                 return started.map_err(|refused| RefusedAt { index: 0, refused });
             }
         }
@@ -277,6 +299,8 @@ impl Probes {
             self.unregister_leaving();
             let sampling = self.sampling.take_if(|sampling| ids.contains(&sampling.id));
             sampling.into_iter().for_each(Sampling::end);
+            let waiting = self.waiting.take_if(|waiting| ids.contains(&waiting.id));
+            waiting.into_iter().for_each(Waiting::end);
         }
         for known in ids.iter().filter_map(|id| place(*id)) {
             match self.known.get_mut(known) {
@@ -315,6 +339,7 @@ impl Drop for Probes {
         drop(self.forks.take());
         drop(self.endings.take());
         self.sampling.take().into_iter().for_each(Sampling::end);
+        self.waiting.take().into_iter().for_each(Waiting::end);
         let attached = self.batch.len() as u32;
         // Waits for the handlers, which hold what they use.
         self.batch.unregister_if(|_| true);

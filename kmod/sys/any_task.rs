@@ -164,6 +164,19 @@ impl<'a> AnyTask<'a> {
         once!(self, se.sum_exec_runtime)
     }
 
+    /// How long it could run, and waited for a CPU, up to when it got one last.
+    pub(crate) fn run_delay_ns(&self) -> u64 {
+        once!(self, sched_info.run_delay)
+    }
+
+    /// Whether it is a program's thread: no idle task, kernel thread, or worker that the kernel
+    /// made of a process's thread.
+    #[inline(always)]
+    pub(crate) fn is_of_user(&self) -> bool {
+        const OTHERS: u32 = bindings::PF_IDLE | bindings::PF_KTHREAD | bindings::PF_USER_WORKER;
+        once!(self, flags) & OTHERS == 0
+    }
+
     /// Time in user space, and in the kernel. Not under the run queue's lock.
     pub(crate) fn times(&self) -> (u64, u64) {
         let (mut user, mut system) = (0, 0);

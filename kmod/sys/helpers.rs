@@ -135,6 +135,12 @@ extern "C" {
     pub(super) fn nsprobe_in_nmi() -> bool;
     /// `!in_task()`.
     pub(super) fn nsprobe_in_interrupt() -> bool;
+    /// Whether the current task is in a system call of a 32-bit program.
+    pub(super) fn nsprobe_is_32bit_call() -> bool;
+    /// The mode of what a file descriptor of the current task refers to; zero for nothing, and for
+    /// what has no file. RCU must be locked. Another thread may close it meanwhile: then it is that
+    /// of some other file.
+    pub(super) fn nsprobe_fd_mode(fd: u32) -> u32;
     /// `task_pt_regs()` of the current task, which must not be a kernel thread.
     pub(super) fn nsprobe_user_regs() -> *mut pt_regs;
 }

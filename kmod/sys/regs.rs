@@ -24,6 +24,12 @@ impl RegisterFile {
         RegisterFile(Opaque::new(unsafe { *self.0.get() }))
     }
 
+    /// What the kernel's entry notes: the number of the system call, or less than zero.
+    pub(super) fn entry_word(&self) -> i64 {
+        // SAFETY: As for `ip`.
+        unsafe { (*self.0.get()).orig_ax as i64 }
+    }
+
     /// Instruction pointer.
     pub(crate) fn ip(&self) -> u64 {
         // SAFETY: The registers are valid as long as `self`.

@@ -7,6 +7,7 @@
 //! or, out of an NMI, in one that the CPU sends to itself.
 
 use super::{
+    by_interrupt::{is_readable, with_user_regs, ByInterrupt, Interrupting},
     helpers,
     memory::{self, GFP_REQUEST},
     regs::Regs,
@@ -14,14 +15,13 @@ use super::{
     task_work::{Slots, TaskWork, SLOTS_OF_CPU},
 };
 use core::{
-    cell::UnsafeCell,
     ffi::{c_int, c_uint, c_void},
     ptr::NonNull,
     sync::atomic::{
         AtomicBool,
         AtomicI32,
         AtomicPtr,
-        Ordering::{AcqRel, Acquire, Relaxed, Release}, //
+        Ordering::{AcqRel, Relaxed, Release}, //
     },
 };
 use kernel::{
@@ -30,7 +30,7 @@ use kernel::{
     cpu::nr_cpu_ids,
     error::{from_err_ptr, to_result},
     prelude::*,
-    sync::{rcu, Arc},
+    sync::Arc,
     types::Opaque, //
 };
 
@@ -122,10 +122,7 @@ struct Taker<H: Sampled> {
 impl<H: Sampled> Taker<H> {
     /// Waits for the works that are queued. Task context, after the last event.
     fn wait_for_interrupts(&self) {
-        for on in &self.by_interrupt {
-            // SAFETY: Task context; no context queues it any more.
-            unsafe { bindings::irq_work_sync(on.work.get()) };
-        }
+        self.by_interrupt.iter().for_each(ByInterrupt::wait);
     }
 
     /// # Safety
@@ -155,91 +152,28 @@ impl<H: Sampled> Taker<H> {
 
     fn leave_to_interrupt(&self, ip: u64, job: H::Job) -> bool {
         let cpu = Current::get().cpu_hint() as usize;
-        self.by_interrupt.get(cpu).is_some_and(|on| {
-            on.leave(Left {
-                task: Current::get().address(),
-                ip,
-                job,
-            })
-        })
+        self.by_interrupt
+            .get(cpu)
+            .is_some_and(|on| on.leave(Current::get().address(), InKernel { ip, job }))
     }
 }
 
 /// A sample of a task in the kernel that is still to be taken.
-struct Left<J> {
-    /// The task's address, for comparison.
-    task: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct InKernel<J> {
     ip: u64,
     job: J,
 }
 
-/// Takes samples in an interrupt that the CPU sends to itself.
-///
-/// # Invariants
-///
-/// `work` is a work whose function is [`take_left`]. The context that has set `taken` owns `left`:
-/// an NMI, then the work.
-#[repr(C)]
-struct ByInterrupt<H: Sampled> {
-    work: Opaque<bindings::irq_work>,
-    taken: AtomicBool,
-    left: UnsafeCell<Option<Left<H::Job>>>,
-    hook: Arc<H>,
-}
+impl<H: Sampled> Interrupting for H {
+    type Left = InKernel<H::Job>;
 
-// SAFETY: By the invariant one context at a time uses what is in it.
-unsafe impl<H: Sampled> Sync for ByInterrupt<H> {}
-// SAFETY: As above; the work belongs to no task while it is not queued.
-unsafe impl<H: Sampled> Send for ByInterrupt<H> {}
-
-impl<H: Sampled> ByInterrupt<H> {
-    fn new(hook: Arc<H>) -> Self {
-        let mut work = bindings::irq_work {
-            func: Some(take_left::<H>),
-            ..Default::default()
-        };
-        work.node.__bindgen_anon_1.u_flags = bindings::IRQ_WORK_HARD_IRQ;
-        // INVARIANT: The function is `take_left`; it is not taken.
-        ByInterrupt {
-            work: Opaque::new(work),
-            taken: AtomicBool::new(false),
-            left: UnsafeCell::new(None),
-            hook,
-        }
+    fn run(&self, left: &InKernel<H::Job>, regs: &Regs<'_>) {
+        self.sample_in_kernel(&left.job, regs, left.ip);
     }
 
-    /// Returns false if the previous one was not taken yet.
-    fn leave(&self, left: Left<H::Job>) -> bool {
-        if self.taken.swap(true, Acquire) {
-            return false;
-        }
-        // INVARIANT: We have set `taken`; from here on the work has it.
-        // SAFETY: By the invariant `left` is ours. The work stays until it is done: see
-        // `Sampler::drop`.
-        unsafe {
-            *self.left.get() = Some(left);
-            bindings::irq_work_queue(self.work.get());
-        }
-        true
-    }
-}
-
-/// # Safety
-///
-/// `work` is that of a [`ByInterrupt<H>`] in which something was left.
-unsafe extern "C" fn take_left<H: Sampled>(work: *mut bindings::irq_work) {
-    // SAFETY: The work is the first field (`repr(C)`), and stays until this is done.
-    let on = unsafe { &*work.cast::<ByInterrupt<H>>() };
-    // SAFETY: By the invariant it is ours until `taken` is given back.
-    let left = unsafe { (*on.left.get()).take() };
-    on.taken.store(false, Release);
-    let Some(Left { task: of, ip, job }) = left else {
-        return;
-    };
-    // The CPU may have switched to another task first.
-    let is_same = of == Current::get().address();
-    if !is_same || !with_user_regs(|regs| on.hook.sample_in_kernel(&job, regs, ip)) {
-        on.hook.miss(&job);
+    fn miss(&self, left: &InKernel<H::Job>) {
+        Sampled::miss(self, &left.job);
     }
 }
 
@@ -269,30 +203,6 @@ fn stopped() -> Stopped {
     } else {
         Stopped::Task
     }
-}
-
-/// Whether the current task has memory that its user registers belong to: not while it exits, nor
-/// while it starts another program.
-fn is_readable() -> bool {
-    let task = Current::get().as_non_null().as_ptr();
-    // SAFETY: The current task is valid; it alone changes both, not while it runs this code.
-    unsafe { !(*task).mm.is_null() && (*task).in_execve() == 0 }
-}
-
-/// Passes the user registers of the current task to `look`, which must not sleep; returns false if
-/// they mean nothing. Any context of a task that is no kernel thread.
-pub(crate) fn with_user_regs(look: impl FnOnce(&Regs<'_>)) -> bool {
-    if !is_readable() {
-        return false;
-    }
-    let _guard = rcu::read_lock();
-    // SAFETY: The task is no kernel thread.
-    let Some(regs) = NonNull::new(unsafe { helpers::nsprobe_user_regs() }) else {
-        return false;
-    };
-    // SAFETY: They are the current task's, which does not run in user space meanwhile.
-    look(unsafe { Regs::from_ptr(regs) });
-    true
 }
 
 /// The function that perf calls.

@@ -60,25 +60,26 @@ pub(crate) enum Wake {
     New,
 }
 
-/// A listener to events of tasks. Runs in the contexts above: no method may sleep, fault or panic.
+/// A listener to events of tasks, of which it does nothing by default. Runs in the contexts above: no
+/// method may sleep, fault or panic.
 pub(crate) trait TaskHook: Send + Sync + 'static {
     /// The current task has made `child`, which does not run yet.
-    fn made(&self, maker: &AnyTask<'_>, child: &AnyTask<'_>);
+    fn made(&self, _maker: &AnyTask<'_>, _child: &AnyTask<'_>) {}
     /// The current task executes another program; its thread's number was `old_tid`, as the
     /// initial namespace numbers it.
-    fn executed(&self, task: &AnyTask<'_>, old_tid: u32);
+    fn executed(&self, _task: &AnyTask<'_>, _old_tid: u32) {}
     /// The current task ends; whether it is the last thread of its process.
-    fn exited(&self, task: &AnyTask<'_>, is_last: bool);
+    fn exited(&self, _task: &AnyTask<'_>, _is_last: bool) {}
     /// A task is about to get another name.
-    fn renamed(&self, task: &AnyTask<'_>, comm: &[u8; 16]);
+    fn renamed(&self, _task: &AnyTask<'_>, _comm: &[u8; 16]) {}
     /// The current task may be in other namespaces.
-    fn in_other_namespaces(&self, task: &AnyTask<'_>);
+    fn in_other_namespaces(&self, _task: &AnyTask<'_>) {}
     /// A task is in another control group.
-    fn in_other_cgroup(&self, task: &AnyTask<'_>);
+    fn in_other_cgroup(&self, _task: &AnyTask<'_>) {}
     /// A CPU switches from one task to another.
-    fn switched(&self, switch: &Switch<'_>);
+    fn switched(&self, _switch: &Switch<'_>) {}
     /// A task is woken.
-    fn woken(&self, task: &AnyTask<'_>, how: Wake);
+    fn woken(&self, _task: &AnyTask<'_>, _how: Wake) {}
 }
 
 /// A tracepoint, or a kprobe that replaces one.

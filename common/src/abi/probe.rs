@@ -38,6 +38,21 @@ pub const PROBE_LEAVE: u32 = 6;
 /// and without [`PROBE_AT_ENTRY`] and limits.
 pub const PROBE_SAMPLE: u32 = 7;
 
+/// [`Probe::kind`]: no place in a file: a hit is a wait of a task off the CPU that took at least
+/// [`Probe::offset`] nanoseconds. It is taken when the task is on a CPU again, with its user stack
+/// and the registers with which it entered the kernel; it begins when the task leaves its CPU, which
+/// the filter judges. A program has the time of the wait as [`Context::Elapsed`], and what it was
+/// for. Kernel threads are not seen, nor waits that had begun before. The one probe of its
+/// [`Attach`] and the one of its kind in its session; otherwise as [`PROBE_SAMPLE`].
+///
+/// [`Context::Elapsed`]: super::super::program::Context::Elapsed
+pub const PROBE_WAIT: u32 = 8;
+
+/// Most waits, of all CPUs, that a session follows at a time.
+pub const WAITS_MAX: usize = 1 << 16;
+/// Most waits a second of one CPU whose stacks are taken; further ones are counted as limited.
+pub const WAITS_A_SECOND: u32 = 2000;
+
 /// Most samples a second of each CPU: beyond, taking them is most of what a CPU does.
 pub const SAMPLE_HZ_MAX: u64 = 10000;
 
@@ -124,14 +139,14 @@ pub struct Probe {
     /// probe goes to the real file beneath. -1 for [`PROBE_SAMPLE`].
     pub fd: i32,
     /// `PROBE_ENTRY`, `PROBE_RETURN`, `PROBE_CALL`, `PROBE_BEGIN`, `PROBE_END`,
-    /// `PROBE_LEAVE` or `PROBE_SAMPLE`.
+    /// `PROBE_LEAVE`, `PROBE_SAMPLE` or `PROBE_WAIT`.
     pub kind: u32,
     /// `PROBE_*` bits.
     pub flags: u32,
     /// Most frames of a stack, up to [`FRAMES_MAX`]; 0 means the most.
     pub max_frames: u32,
     /// File offset of the instruction that gets the breakpoint. Of [`PROBE_SAMPLE`]: how many
-    /// times a second.
+    /// times a second; of [`PROBE_WAIT`]: nanoseconds.
     pub offset: u64,
     /// File offset that records give as frame 0: the function's entry when the
     /// breakpoint sits after it. Zero: `offset`. In front of `offset`, but for
@@ -268,7 +283,8 @@ pub enum Refusal {
     /// The instruction is a system call, after which the kernel continues at a wrong address.
     SystemCall = 18,
     /// The session has a probe that does the same there: of the same file, offset, kind, flags,
-    /// programs and tables. Each hit would count twice. Or it has a [`PROBE_SAMPLE`] already.
+    /// programs and tables. Each hit would count twice. Or it has one of this kind already
+    /// ([`PROBE_SAMPLE`], [`PROBE_WAIT`]).
     Twice = 19,
     /// [`PROBE_SAMPLE`]: fewer than 1 or more than [`SAMPLE_HZ_MAX`] times a second.
     BadFrequency = 20,
@@ -339,9 +355,10 @@ pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
 /// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
-/// `off`, `frozen`, `lost_full`, `turned_away` and `missed` when it is done: the difference is the
-/// number of hits being handled at the moment, zero when no traced task is in a handler, and
-/// for good after [`Detach`], which waits for them.
+/// `off`, `frozen`, `lost_full`, `turned_away`, `missed`, `below`, `no_row` and `unfinished` when it
+/// is done: the difference is the number of hits being handled, and of waits that go on, at the
+/// moment, zero when no traced task is in a handler, and for good after [`Detach`], which waits for
+/// them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Counters {
@@ -410,8 +427,16 @@ pub struct Counters {
     /// Out: calls, of this probe or others, that were forgotten for those that begin at this one,
     /// as there were more than [`CALLS_MAX`]. Zero for one CPU.
     pub evicted: u64,
+    /// Out: waits that were shorter than their probe asks for.
+    pub below: u64,
+    /// Out: nanoseconds that these took together.
+    pub below_ns: u64,
+    /// Out: waits that could not be followed, as there were too many ([`WAITS_MAX`]).
+    pub no_row: u64,
+    /// Out: waits that had not ended when the probe was detached.
+    pub unfinished: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 208);
+const _: () = assert!(size_of::<Counters>() == 240);
 
 /// Gives a macro the fields of [`Counters`] that each CPU counts besides `hits`: outcomes of hits,
 /// each with its name as an item of an enumeration, and the others.
@@ -431,6 +456,9 @@ macro_rules! probe_counters {
                 lost_full: LostFull,
                 turned_away: TurnedAway,
                 missed: Missed,
+                below: Below,
+                no_row: NoRow,
+                unfinished: Unfinished,
             }
             others {
                 undecided,
@@ -443,6 +471,7 @@ macro_rules! probe_counters {
                 idle,
                 kernel_threads,
                 by_clock,
+                below_ns,
             }
         }
     };

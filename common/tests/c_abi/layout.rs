@@ -93,7 +93,8 @@ pub(crate) fn structs() -> Vec<Layout> {
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
             write_withheld, skipped, limited, off, too_deep, frozen,
             missed, in_kernel, idle, kernel_threads, by_clock,
-            processes_failed, evicted }
+            processes_failed, evicted,
+            below, below_ns, no_row, unfinished }
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, remote, identity }
         PidNamespace { pid, reserved, id }
@@ -223,6 +224,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_SPANS,
         FEATURE_PARTIAL,
         FEATURE_REMOTE,
+        FEATURE_WAITS,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,
@@ -305,6 +307,9 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_END,
         PROBE_LEAVE,
         PROBE_SAMPLE,
+        PROBE_WAIT,
+        WAITS_MAX,
+        WAITS_A_SECOND,
         SAMPLE_HZ_MAX,
         KERNEL_FRAMES_MAX,
         CALLS_MAX,
@@ -503,6 +508,10 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Context::PidNamespaceId,
         Context::Random,
         Context::Gid,
+        Context::WaitKind,
+        Context::WaitCall,
+        Context::WaitFile,
+        Context::WaitedForCpu,
         KEPT_MAX,
         KEY_WORDS_MAX,
         LOG_BITS_MAX,

@@ -19,6 +19,7 @@ use crate::{
             PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
+            PROBE_WAIT,
             SINK_COUNT,
             SINK_RECORD,
             SINK_SPAN,
@@ -132,7 +133,8 @@ impl Probes {
         if role != Role::Whole {
             self.follow_calls(context)?;
         }
-        prepare_stacks(context, request.flags, request.kind == PROBE_SAMPLE)?;
+        let by_interrupt = matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT);
+        prepare_stacks(context, request.flags, by_interrupt)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
         let is_counted = matches!(sink, Sink::Count) && request.flags & PROBE_FREEZES == 0;
@@ -220,14 +222,14 @@ fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) ->
 }
 
 /// Allocates what the stacks of a probe with these flags need.
-fn prepare_stacks(context: &Context, flags: u32, is_sample: bool) -> Result {
+fn prepare_stacks(context: &Context, flags: u32, by_interrupt: bool) -> Result {
     if flags & PROBE_STACK != 0 && context.mappings.as_ref().is_none() {
         context.mappings.populate(MappingCache::new()?);
     }
     if flags & PROBE_COPIES != 0 && context.raw_stacks.as_ref().is_none() {
         context.raw_stacks.populate(RawStacks::new()?);
     }
-    if is_sample && flags & PROBE_COPIES != 0 && context.interrupted.as_ref().is_none() {
+    if by_interrupt && flags & PROBE_COPIES != 0 && context.interrupted.as_ref().is_none() {
         context.interrupted.populate(BottomHalves::new()?);
     }
     if flags & PROBE_STACK_IDS != 0 && context.stacks.as_ref().is_none() {

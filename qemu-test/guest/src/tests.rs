@@ -70,6 +70,7 @@ mod names_files;
 mod names_mute;
 mod names_runtimes;
 mod naming;
+mod off_cpu;
 mod opened_files;
 mod packages;
 mod permissions;

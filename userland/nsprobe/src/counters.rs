@@ -52,18 +52,19 @@ pub struct Counters {
     pub kernel_threads: u64,
     /// Of all samples, those by the CPU clock.
     pub by_clock: u64,
+    /// Waits that were too short.
+    pub below: u64,
+    /// Nanoseconds that these took together.
+    pub below_ns: u64,
+    /// Waits that could not be followed, as there were too many.
+    pub no_row: u64,
+    /// Waits that had not ended at the end.
+    pub unfinished: u64,
     /// Processes in which the kernel could not set the breakpoint; of several probes the most, as
     /// they are the same processes.
     pub processes_failed: u64,
     /// Calls that were forgotten for others, as too many were under way.
     pub evicted: u64,
-}
-
-impl Counters {
-    /// Whether they are of samples, of which there are some.
-    pub fn has_samples(&self) -> bool {
-        self.by_clock + self.idle + self.kernel_threads + self.in_kernel + self.missed > 0
-    }
 }
 
 macro_rules! of_probe {

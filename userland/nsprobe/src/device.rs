@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 22] = [
+    const NAMES: [(u64, &'static str); 23] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -67,6 +67,7 @@ impl Features {
         (abi::FEATURE_SPANS, "spans"),
         (abi::FEATURE_PARTIAL, "partial"),
         (abi::FEATURE_REMOTE, "remote"),
+        (abi::FEATURE_WAITS, "waits"),
     ];
 
     /// The names of the bits that this version knows.

@@ -5,8 +5,8 @@ use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
     PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_MAY_HANG, PROBE_RETURN,
-    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD,
-    SINK_SPAN, SINK_TABLE,
+    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT, SINK_COUNT,
+    SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -50,7 +50,7 @@ pub struct ProgramId(pub(crate) u32);
 /// A probe to be attached: a file, an offset, and what a hit takes along.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
-    /// None of samples.
+    /// None of samples and waits.
     file: Option<BorrowedFd<'a>>,
     offset: u64,
     report_offset: u64,
@@ -107,6 +107,16 @@ impl<'a> Probe<'a> {
             limits: HitLimits::default(),
             call: 0,
         }
+    }
+
+    /// Waits of tasks off the CPU that took at least this number of nanoseconds. Such a one is
+    /// attached alone.
+    pub fn waits(min_ns: u64) -> Probe<'a> {
+        Probe {
+            offset: min_ns,
+            ..Probe::samples(0)
+        }
+        .of_kind(PROBE_WAIT)
     }
 
     fn of_kind(mut self, kind: u32) -> Probe<'a> {

@@ -28,6 +28,8 @@ pub struct FunctionShares {
     pub keys: Vec<(String, String)>,
     /// The values of all these samples.
     pub total: u64,
+    /// How many samples they are.
+    pub count: u64,
     /// The functions, by what they take themselves, the most first.
     pub functions: Vec<FunctionShare>,
 }
@@ -45,19 +47,20 @@ const NOBODY: usize = usize::MAX;
 
 impl Profile {
     /// The functions of samples, those of each combination of keys by themselves, the one with
-    /// the most first. Values are the first of each sample: how often.
-    pub fn functions(&self) -> Vec<FunctionShares> {
+    /// the most first. Values are those of this measure.
+    pub fn functions(&self, measure: usize) -> Vec<FunctionShares> {
         let mut names = FunctionNumbers::default();
         let mut groups: BTreeMap<&[(String, String)], HashMap<usize, Taken>> = BTreeMap::new();
         for sample in &self.samples {
             let group = groups.entry(&sample.keys).or_default();
             let stack = names.stack(self, sample);
-            take(group, &stack, Profile::count(sample));
+            take(group, &stack, value(sample, measure));
         }
-        let totals = self.totals();
+        let (totals, counts) = (self.totals(measure), self.totals(0));
         let group = |(keys, taken): (&[(String, String)], _)| FunctionShares {
             keys: keys.to_vec(),
             total: totals.get(keys).copied().unwrap_or(0),
+            count: counts.get(keys).copied().unwrap_or(0),
             functions: names.functions(taken),
         };
         let mut all: Vec<FunctionShares> = groups.into_iter().map(group).collect();
@@ -65,19 +68,19 @@ impl Profile {
         all
     }
 
-    fn totals(&self) -> HashMap<&[(String, String)], u64> {
+    fn totals(&self, measure: usize) -> HashMap<&[(String, String)], u64> {
         let mut totals: HashMap<&[(String, String)], u64> = HashMap::new();
         for sample in &self.samples {
-            *totals.entry(&sample.keys).or_default() += Profile::count(sample);
+            *totals.entry(&sample.keys).or_default() += value(sample, measure);
         }
         totals
     }
+}
 
-    /// How often there was such a sample.
-    fn count(sample: &Sample) -> u64 {
-        let count = sample.values.first().copied().unwrap_or(0);
-        u64::try_from(count).unwrap_or(0)
-    }
+/// What a sample has of a measure.
+fn value(sample: &Sample, measure: usize) -> u64 {
+    let value = sample.values.get(measure).copied().unwrap_or(0);
+    u64::try_from(value).unwrap_or(0)
 }
 
 /// Counts a stack of functions, the outermost first.
@@ -187,7 +190,7 @@ mod tests {
     fn a_function_takes_its_own_and_what_it_calls() {
         // Innermost first: main calls rec, which calls itself and leaf.
         let profile = profile(&[(&[0, 1, 1, 2], 3), (&[1, 2], 2), (&[0, 2], 1)]);
-        let groups = profile.functions();
+        let groups = profile.functions(0);
         let [group] = groups.as_slice() else {
             panic!("{groups:?}");
         };

@@ -216,12 +216,25 @@ impl Spec {
     }
 }
 
+/// Why an expression is refused.
+const OF_WAITS: &str = "only a wait has that: `nsprobe profile --off-cpu`";
+
+/// Whether it is known of waits alone.
+fn is_of_wait(kind: &ExpressionKind) -> bool {
+    use Context::{WaitCall, WaitFile, WaitKind, WaitedForCpu};
+    matches!(
+        kind,
+        ExpressionKind::Context(WaitKind | WaitCall | WaitFile | WaitedForCpu)
+    )
+}
+
 impl Compiled {
-    /// Compiles the program of samples, by these keys: a sample is of a task at any place of its.
+    /// Compiles the program of samples or waits, by these keys: they are of a task at any place of
+    /// its.
     ///
     /// # Errors
-    /// A key wants what only a function has.
-    pub fn of_samples(keys: &[Field]) -> Result<Compiled, SpecError> {
+    /// A key wants what only a function or a wait has.
+    pub fn placeless(keys: &[Field], are_waits: bool) -> Result<Compiled, SpecError> {
         let spec = Spec {
             place: syntax::ProbePoint::Functions {
                 name: String::new(),
@@ -234,17 +247,21 @@ impl Compiled {
         };
         let of_call = |key: &&Field| spec.is_at_return([&key.value]);
         if let Some(key) = keys.iter().find(of_call) {
-            let message = "a sample is of no call: it has no result and no time";
+            let message = "samples and waits are of no call: they have no result and no time";
             return Err(SpecError::new(key.span.clone(), message));
         }
-        Compiled::new(&Request {
+        let of_wait = |key: &&Field| key.value.any(&is_of_wait);
+        if let (false, Some(key)) = (are_waits, keys.iter().find(of_wait)) {
+            return Err(SpecError::new(key.span.clone(), OF_WAITS));
+        }
+        Compiled::compile(&Request {
             spec: &spec,
             scope: &Plain {
                 address: 0,
                 at_function: false,
                 changes_arguments: false,
                 binary: None,
-                why: "a sample has no arguments and variables".into(),
+                why: "samples and waits have no arguments and variables".into(),
             },
             sink: Sink::Table { keys, value: None },
             at_return: false,
@@ -254,7 +271,31 @@ impl Compiled {
     }
 
     /// Compiles the programs of a probe.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
     pub fn new(request: &Request<'_>) -> Result<Compiled, SpecError> {
+        let keys = match request.sink {
+            Sink::Table { keys, .. } => keys,
+            Sink::Record | Sink::Count | Sink::Spans { .. } => &[],
+        };
+        let spec = request.spec;
+        let fields = spec.fields.iter().map(|field| (&field.value, None));
+        let conditions = spec.condition.iter().map(|condition| (condition, None));
+        let keys = keys.iter().map(|key| (&key.value, Some(SpecText::Keys)));
+        for (expression, text) in fields.chain(conditions).chain(keys) {
+            if expression.any(&is_of_wait) {
+                let error = SpecError::new(expression.span.clone(), OF_WAITS);
+                return Err(match text {
+                    Some(text) => error.within(text),
+                    None => error,
+                });
+            }
+        }
+        Compiled::compile(request)
+    }
+
+    fn compile(request: &Request<'_>) -> Result<Compiled, SpecError> {
         let (keys, value): (&[Field], _) = match request.sink {
             Sink::Table { keys, value } => (keys, value),
             Sink::Record | Sink::Count | Sink::Spans { .. } => (&[], None),

@@ -13,6 +13,7 @@ pub mod attach;
 pub mod hits;
 pub mod names;
 pub mod options;
+pub mod placeless;
 pub mod recording;
 pub mod rights;
 pub mod signals;

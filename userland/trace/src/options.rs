@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What to trace, and how.
 
+use crate::placeless::Placeless;
 use crate::spec::ProbeSpec;
 use libnsprobe::HitLimits;
 use nsprobe_text::glob_fits;
@@ -58,8 +59,8 @@ pub struct TraceOptions {
     pub tasks: Tasks,
     /// What is probed.
     pub probes: Vec<ProbeSpec>,
-    /// CPUs are sampled this number of times a second.
-    pub samples_hz: Option<u32>,
+    /// What is taken beside `probes`, or in their place.
+    pub placeless: Option<Placeless>,
     /// Probes whose hits freeze the rings.
     pub triggers: Vec<ProbeSpec>,
     /// How long to trace at most.
@@ -99,7 +100,7 @@ impl Default for TraceOptions {
             who: TargetSpec::Host,
             tasks: Tasks::default(),
             probes: Vec::new(),
-            samples_hz: None,
+            placeless: None,
             triggers: Vec::new(),
             timeout: None,
             quiet: false,

@@ -107,6 +107,9 @@ impl ProbeSpec {
     }
 }
 
+/// Keys of waits that need no dollar sign.
+pub const WAIT_KEYS: [&str; 3] = ["kind", "syscall", "fd"];
+
 /// Keys that need no dollar sign.
 pub const KEYS: [&str; 11] = [
     "func",

@@ -5,6 +5,7 @@ use crate::attach::run::options::Untraced;
 use crate::attach::unwind_rows::RowsReport;
 use crate::hits::label::{ProbeLabel, ProbeRole};
 use crate::names::NamesNote;
+use crate::placeless::Placeless;
 use libnsprobe::{Counters, ProbeId, Session};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::TaskTotal;
@@ -148,6 +149,14 @@ fn by_cpu(session: &Session, id: ProbeId) -> libnsprobe::Result<BTreeMap<u16, Co
 }
 
 impl ProbeSummary {
+    /// What its hits are, if they have no place in a file.
+    pub fn placeless(&self) -> Option<Placeless> {
+        match self.binary.is_empty() {
+            true => Placeless::of(&self.function, self.offset.0),
+            false => None,
+        }
+    }
+
     /// Adds the counters of CPUs.
     pub fn add_cpus(&mut self, cpus: BTreeMap<u16, Counters>) {
         for (cpu, counters) in cpus {
@@ -186,9 +195,17 @@ impl ProbeLabel {
 }
 
 impl Summary {
-    /// A note on samples that were not taken, if there are many: of `hz` a second on each CPU that
+    /// What its hits are, if all are of one such source.
+    pub fn placeless(&self) -> Option<Placeless> {
+        let mut all = self.probes.iter().map(ProbeSummary::placeless);
+        let first = all.next()??;
+        all.all(|one| one == Some(first)).then_some(first)
+    }
+
+    /// A note on samples that were not taken, if there are many: of so many a second on each CPU that
     /// is online.
-    pub fn samples_note(&self, hz: Option<u32>) -> Option<String> {
+    pub fn samples_note(&self, placeless: Option<Placeless>) -> Option<String> {
+        let hz = placeless?.samples_hz();
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok()??;
         self.note_on_samples(f64::from(hz?) * cpus as f64)
     }

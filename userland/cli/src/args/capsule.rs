@@ -18,6 +18,7 @@ use libnsprobe::common::abi::{
 };
 use libnsprobe::SetupOptions;
 use nsprobe_trace::options::{RecordOptions, TargetSpec};
+use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::rights;
 use std::path::PathBuf;
 
@@ -213,7 +214,7 @@ impl RecordArguments {
         let mut tasks = self.tasks();
         let mut trace = self.records.plan()?;
         if self.profile {
-            trace.options.samples_hz = Some(self.frequency);
+            trace.options.placeless = Some(Placeless::Samples { hz: self.frequency });
             trace.stack = true;
             trace.kernel_stack |= rights::may_see_kernel();
             // Most of what a command does, its children do.

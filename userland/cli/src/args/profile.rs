@@ -5,6 +5,7 @@ use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{Aggregate, AggregatePlan, RecordPlan, StackOutput, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
+use super::value::time_span;
 use super::{raw, Plan};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
@@ -12,8 +13,11 @@ use libnsprobe::SetupOptions;
 use nsprobe_profile::Format;
 use nsprobe_spec::Compiled;
 use nsprobe_trace::options::{RecordOptions, TargetSpec};
+use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::rights;
+use nsprobe_trace::spec::WAIT_KEYS;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Rows of the table: stacks with kernel frames are many.
 const ROWS: &str = "16384";
@@ -35,6 +39,17 @@ pub(super) struct ProfileArguments {
     #[arg(short = 'F', long, help_heading = SHOW, value_name = "HZ", default_value = "99", value_parser = frequency,
           allow_negative_numbers = true)]
     frequency: u32,
+    /// Count the time that threads wait, not the CPU time
+    ///
+    /// What they wait for: locks, sockets, pipes, files, a CPU and so on (docs/profiles.md).
+    #[arg(long, help_heading = SHOW, conflicts_with = "frequency")]
+    off_cpu: bool,
+    /// With --off-cpu: leave out waits shorter than this
+    ///
+    /// They are counted, and the time that they took together is said.
+    #[arg(long, help_heading = SHOW, value_name = "TIME", requires = "off_cpu", default_value = "1ms",
+          value_parser = wait)]
+    min: Duration,
     /// Print stacks, not functions
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "callers"])]
     stacks: bool,
@@ -79,7 +94,12 @@ impl ProfileArguments {
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.rows.plan();
-        options.samples_hz = Some(self.frequency);
+        options.placeless = Some(match self.off_cpu {
+            true => Placeless::Waits {
+                min_ns: u64::try_from(self.min.as_nanos()).unwrap_or(u64::MAX),
+            },
+            false => Placeless::Samples { hz: self.frequency },
+        });
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
             shown: match (self.folded, self.stacks) {
@@ -101,17 +121,28 @@ impl ProfileArguments {
                 TargetSpec::Host | TargetSpec::Group(_) => "container,comm",
                 _ => "comm",
             };
-            table.by = Some(by.to_owned());
+            table.by = Some(match self.off_cpu {
+                true => format!("{by},kind"),
+                false => by.to_owned(),
+            });
+        }
+        if self.off_cpu {
+            table.by = Some(keys_of_waits(table.by.as_deref().unwrap_or("kind")));
         }
         let mut plan = table.plan(options, printing, what, None)?;
         plan.are_keys_of_picture = are_keys_of_picture;
         plan.kernel_stack = self.kernel_stack || !self.no_kernel_stack && rights::may_see_kernel();
-        Compiled::of_samples(&plan.by).map_err(|error| raw(&format!("--by: {error}")))?;
+        Compiled::placeless(&plan.by, self.off_cpu)
+            .map_err(|error| raw(&format!("--by: {error}")))?;
         let output = plan.output.as_deref().filter(|path| {
             let extension = path.extension();
             extension.is_some_and(|extension| extension == "nsprobe")
         });
         match output.map(Path::to_owned) {
+            Some(_) if self.off_cpu => Err(raw(
+                "-o: waits cannot be recorded yet: .svg, .folded, .pb.gz and .speedscope.json have \
+                 all stacks",
+            )),
             Some(output) => recording(plan, output, self.folded || self.stacks || self.callers),
             None => {
                 if let Some(Err(why)) = plan.output.as_deref().map(Format::of) {
@@ -123,12 +154,30 @@ impl ProfileArguments {
     }
 }
 
+/// The keys of waits, with what is known of waits alone.
+fn keys_of_waits(text: &str) -> String {
+    let keys = text.split(',').map(|word| match word.trim() {
+        known if WAIT_KEYS.contains(&known) => format!("{known}=${known}"),
+        _ => word.to_owned(),
+    });
+    keys.collect::<Vec<_>>().join(",")
+}
+
+/// How long a wait takes at least.
+fn wait(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        text => time_span(text),
+    }
+}
+
 /// What a sample can be counted by.
 fn by_of_profile(by: Arg) -> Arg {
     by.help("Count by keys, such as container,comm").long_help(format!(
-        "Count by keys, such as container,comm\n\nSeparated by commas: {}. A sample has no arguments \
-         and variables.",
-        known_keys(&["func", "elapsed"])
+        "Count by keys, such as container,comm\n\nSeparated by commas: {}; with --off-cpu also {}, and \
+         kind without this option. Samples and waits have no arguments and variables.",
+        known_keys(&["func", "elapsed"]),
+        WAIT_KEYS.join(", ")
     ))
 }
 

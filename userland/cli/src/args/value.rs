@@ -72,7 +72,13 @@ pub(super) fn output_file(
 
 /// A time span in seconds, or with a unit, such as 30, 1.5s, 200ms, 5m or 2h.
 pub(super) fn time_span(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const UNITS: [(&str, f64); 5] = [
+        ("us", 1e-6),
+        ("ms", 0.001),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
     const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
     let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
     let (number, factor) = match unit {

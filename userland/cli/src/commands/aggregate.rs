@@ -327,7 +327,7 @@ impl Counting {
         let summary = run.sum_up(&mut self.live, ended_by, taken)?;
         self.printer.summary(&summary)?;
         let code = summary::tell(&summary, plan.printing.detail)?;
-        if let Some(note) = summary.samples_note(plan.options.samples_hz) {
+        if let Some(note) = summary.samples_note(plan.options.placeless) {
             plan.options.note(&note);
         }
         if let Some(note) = deep_note(plan.what, &rows) {

@@ -3,10 +3,12 @@
 
 use crate::args::InfoPlan;
 use crate::commands::tree::{Detail, NamespaceLine, TreeView};
+use crate::output::fields::duration;
 use crate::output::json;
 use nsprobe_capsule::model::{Container, Object, RecordedProbe, RecordingHeader, Summary, Text};
 use nsprobe_capsule::{ChunkKind, Contents};
 use nsprobe_text::{counted, escaped};
+use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::recording::capsule::{convert, Capsule};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
@@ -312,9 +314,16 @@ fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
         }
     }
     for probe in contents.probes.iter().take(SHOWN) {
-        if let Some(hz) = convert::label(probe).samples_hz() {
-            writeln!(out, "samples:   {} a second of each CPU", hz)?;
-            continue;
+        match convert::label(probe).placeless() {
+            Some(Placeless::Samples { hz }) => {
+                writeln!(out, "samples:   {hz} a second of each CPU")?;
+                continue;
+            }
+            Some(Placeless::Waits { min_ns }) => {
+                writeln!(out, "waits:     of {} and more", duration(min_ns))?;
+                continue;
+            }
+            None => {}
         }
         writeln!(
             out,

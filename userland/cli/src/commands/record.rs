@@ -110,7 +110,7 @@ fn end(
     }
     let done = recorder.end(&summary)?;
     let code = summary::tell(&summary, plan.trace.printing.detail)?;
-    if let Some(note) = summary.samples_note(plan.trace.options.samples_hz) {
+    if let Some(note) = summary.samples_note(plan.trace.options.placeless) {
         plan.trace.options.note(&note);
     }
     Ok(match tell(plan, &summary, &done) {

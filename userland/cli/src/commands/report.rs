@@ -48,8 +48,8 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
 
 /// Table style for a capsule.
 pub(crate) fn style(capsule: &Capsule, shown: Option<StackOutput>) -> Style {
-    let samples_hz = capsule.samples_hz();
-    let usual = match samples_hz {
+    let placeless = capsule.placeless();
+    let usual = match placeless {
         Some(_) => StackOutput::Functions { callers: false },
         None => StackOutput::Frames,
     };
@@ -61,7 +61,7 @@ pub(crate) fn style(capsule: &Capsule, shown: Option<StackOutput>) -> Style {
             },
             false => Aggregate::Count,
         },
-        ..Style::counting(samples_hz)
+        ..Style::counting(placeless)
     }
 }
 

@@ -115,7 +115,7 @@ fn write_probe(out: &mut impl Write, probe: &ProbeStatus) -> io::Result<()> {
         device(probe.dev),
         probe.ino,
         probe.offset,
-        sentence(&probe.counters)
+        sentence(&probe.counters, None)
     )
 }
 

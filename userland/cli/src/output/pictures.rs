@@ -53,6 +53,8 @@ pub(crate) enum Numbers {
     Sum(String),
     /// Number of samples of a CPU, at this period in nanoseconds.
     Cpu { period_ns: u64 },
+    /// Number of waits, and their nanoseconds.
+    Waits,
     /// Blocks of memory and their bytes, as heap profiles of Go name them.
     Allocated,
 }
@@ -69,6 +71,7 @@ impl Numbers {
                 measure("inuse_objects", "count"),
                 measure("inuse_space", "bytes"),
             ],
+            Numbers::Waits => vec![measure("waits", "count"), measure("off_cpu", "nanoseconds")],
             Numbers::Sum(name) => vec![measure("calls", "count"), measure(name, "count")],
             Numbers::Cpu { .. } => {
                 vec![measure("samples", "count"), measure("cpu", "nanoseconds")]
@@ -80,7 +83,7 @@ impl Numbers {
         let count = i64::try_from(row.count).unwrap_or(i64::MAX);
         match self {
             Numbers::Calls => vec![count],
-            Numbers::Sum(_) | Numbers::Allocated => vec![count, row.sum],
+            Numbers::Sum(_) | Numbers::Waits | Numbers::Allocated => vec![count, row.sum],
             Numbers::Cpu { period_ns } => {
                 let period = i64::try_from(*period_ns).unwrap_or(i64::MAX);
                 vec![count, count.saturating_mul(period)]
@@ -320,7 +323,7 @@ mod tests {
             rows.add(vec![], std::slice::from_ref(frame), &row);
         }
         let profile = rows.finish();
-        let functions = &profile.functions()[0].functions;
+        let functions = &profile.functions(0)[0].functions;
         let own: Vec<(&str, u64)> = functions
             .iter()
             .map(|function| (function.name.as_str(), function.own))

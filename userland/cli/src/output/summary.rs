@@ -2,6 +2,7 @@
 //! The end of a trace in sentences.
 
 use crate::args::Detail;
+use crate::output::fields::duration;
 use libnsprobe::common::abi::CALLS_MAX;
 use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
@@ -9,6 +10,7 @@ use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::options::Untraced;
 use nsprobe_trace::attach::unwind_rows::RowsReport;
 use nsprobe_trace::names::NamesNote;
+use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::summary::{MissedCalls, ProbeSummary, Summary, PROBES_BY_CPU_MAX};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
@@ -75,7 +77,7 @@ fn write_probes(summary: &Summary, out: &mut impl Write) -> Result<()> {
     let mut hit: Vec<&ProbeSummary> = hit.collect();
     hit.sort_by_key(|probe| std::cmp::Reverse(probe.counters.hits));
     for probe in hit.iter().take(PROBES_SHOWN) {
-        let counters = sentence(&probe.counters);
+        let counters = sentence(&probe.counters, probe.placeless());
         writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
     }
     match hit.len().checked_sub(PROBES_SHOWN) {
@@ -114,15 +116,22 @@ fn write_total(summary: &Summary, out: &mut impl Write) -> Result<()> {
         summary.elapsed.as_secs_f64(),
         match is_of_tasks {
             true => task_sentence(&summary.task_total()),
-            false => sentence(&total),
+            false => sentence(&total, summary.placeless()),
         }
     )?;
     if is_of_tasks {
         return Ok(());
     }
-    write_samples(out, &total)?;
+    if let Some(Placeless::Samples { .. }) = summary.placeless() {
+        write_samples(out, &total)?;
+    }
+    if total.below > 0 {
+        let time = duration(total.below_ns);
+        let waits = counted(total.below, "wait");
+        writeln!(out, "nsprobe: {waits} shorter than --min, {time} in all")?;
+    }
     match (summary.untraced, total.filtered) {
-        (Some(whose), 1..) if !total.has_samples() => writeln!(
+        (Some(whose), 1..) if summary.placeless().is_none() => writeln!(
             out,
             "nsprobe: {} of other processes filtered, each of which may call more often: {}",
             counted(total.filtered, "hit"),
@@ -283,9 +292,6 @@ fn task_sentence(total: &TaskTotal) -> String {
 
 /// Writes the samples of idle CPUs and kernel threads.
 fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
-    if !total.has_samples() {
-        return Ok(());
-    }
     writeln!(
         out,
         "nsprobe: {} in the kernel; besides, {} of idle CPUs and {} of kernel threads{}",
@@ -300,7 +306,7 @@ fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
 }
 
 /// Hits by outcome; parts that are nothing are said only of plain records.
-pub(crate) fn sentence(counters: &Counters) -> String {
+pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
     let parts = [
         (counters.recorded, "recorded", !aggregates),
@@ -318,15 +324,19 @@ pub(crate) fn sentence(counters: &Counters) -> String {
             "of tasks that end or start a program",
             false,
         ),
+        (counters.below, "shorter (--min)", false),
+        (counters.unfinished, "going on", false),
+        (counters.no_row, "not followed (too many at a time)", false),
     ];
     let parts: Vec<String> = parts
         .iter()
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let what = match counters.has_samples() {
-        true => "sample",
-        false => "hit",
+    let what = match placeless {
+        Some(Placeless::Waits { .. }) => "wait",
+        Some(Placeless::Samples { .. }) => "sample",
+        None => "hit",
     };
     let mut text = format!("{} = {}", counted(counters.hits, what), parts.join(" + "));
     if counters.undecided > 0 {

@@ -5,6 +5,7 @@ mod functions;
 mod histogram;
 mod picture;
 mod style;
+mod waits;
 
 pub(crate) use style::Style;
 
@@ -53,6 +54,10 @@ impl TablePrinter {
             }
             keys => keys.to_vec(),
         };
+        let values = match style.are_waits {
+            true => waits::key_values(),
+            false => HashMap::new(),
+        };
         TablePrinter {
             out: Output::to_stdout(),
             style,
@@ -62,7 +67,7 @@ impl TablePrinter {
                 .map(|label| (label.id.0, label))
                 .collect(),
             containers: HashMap::new(),
-            values: HashMap::new(),
+            values,
         }
     }
 
@@ -167,7 +172,11 @@ impl TablePrinter {
             return self.folded(names, rows);
         }
         let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
-        rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
+        let weight = |row: &TableRow| match self.style.are_waits {
+            true => row.sum.max(0) as u64,
+            false => row.count,
+        };
+        rows.sort_by_key(|row| (std::cmp::Reverse(weight(row)), row.key.clone()));
         let left = rows.len().saturating_sub(self.style.top);
         rows.truncate(self.style.top);
         if let (Aggregate::Count, false, false) =
@@ -267,6 +276,9 @@ impl TablePrinter {
         if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }
+        if self.style.are_waits {
+            write!(self.out, ", {}", duration(row.sum.max(0) as u64))?;
+        }
         writeln!(self.out, " {}", self.title(row))?;
         let frames = names.views(&row.stack);
         text::stack(&mut self.out, &frames, row.stack_end)
@@ -308,7 +320,7 @@ impl TablePrinter {
             formats: &formats,
             values: &values,
         };
-        let has_values = self.style.summed.is_some() || scale.is_some();
+        let has_values = self.style.summed.is_some() || self.style.are_waits || scale.is_some();
         let view = json::RowView {
             of,
             at,

@@ -177,7 +177,7 @@ pub(super) fn argument(name: &str) -> Option<u32> {
 }
 
 /// What stands after a `$` for the task and the moment.
-const CONTEXTS: [(&str, Context); 13] = [
+const CONTEXTS: [(&str, Context); 17] = [
     ("pid", Context::Pid),
     ("tid", Context::Tid),
     ("nspid", Context::NsPid),
@@ -191,6 +191,10 @@ const CONTEXTS: [(&str, Context); 13] = [
     ("time", Context::Time),
     ("elapsed", Context::Elapsed),
     ("probe", Context::Probe),
+    ("kind", Context::WaitKind),
+    ("syscall", Context::WaitCall),
+    ("fd", Context::WaitFile),
+    ("runnable", Context::WaitedForCpu),
 ];
 
 /// What a name after a `$` means.

@@ -20,6 +20,7 @@ use crate::hits::live::Live;
 use crate::hits::lookup::Lookup;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{FrameNames, Progress, Threads};
+use crate::placeless::Placeless;
 use crate::signals::{self, Asked};
 use crate::summary::{self, Summary};
 use anyhow::Context;
@@ -472,10 +473,11 @@ fn announcement(planned: &Planned, target: &Target) -> String {
     let target = target.describe();
     match planned.probes.as_slice() {
         [] => format!("recording tasks of {target}"),
-        [samples] if samples.file.is_none() => {
-            format!("sampling {target}, {} times a second", samples.offset.0)
-        }
-        [probe] => format!("tracing {} of {target}", probe.label),
+        [probe] => match probe.placeless() {
+            Some(Placeless::Samples { hz }) => format!("sampling {target}, {hz} times a second"),
+            Some(Placeless::Waits { .. }) => format!("following waits of {target}"),
+            None => format!("tracing {} of {target}", probe.label),
+        },
         probes => format!("tracing {} functions of {target}", probes.len()),
     }
 }

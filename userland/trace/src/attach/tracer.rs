@@ -80,16 +80,18 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    /// Resolves the probes of the options to places in files; with `samples_hz`, adds the sampler.
+    /// Resolves the probes of the options to places in files; adds what has no place.
     pub fn plan(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
         let inputs = self.inputs(*wants);
         let device = device()?;
         let planned = Planned::new(&self.target, device.as_ref(), &inputs);
         let mut planned = self.target.within(planned)?;
-        if let Some(hz) = self.options.samples_hz {
-            check_sample_rate(hz)?;
+        if let Some(placeless) = self.options.placeless {
+            if let Some(hz) = placeless.samples_hz() {
+                check_sample_rate(hz)?;
+            }
             self.target.check_code()?;
-            planned.add_samples(hz, &wants.sink)?;
+            planned.add_placeless(placeless, &wants.sink)?;
         }
         Ok(planned)
     }

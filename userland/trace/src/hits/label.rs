@@ -3,13 +3,11 @@
 
 use crate::names::function_names::FunctionNames;
 use crate::names::probed_file::FileId;
+use crate::placeless::Placeless;
 use libnsprobe::ProbeId;
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_symbolize::FileOffset;
 use std::rc::Rc;
-
-/// Name of samples in place of a function.
-pub(crate) const SAMPLES: &str = "cpu-samples";
 
 /// The names of a probe in output.
 #[derive(Clone, Debug)]
@@ -37,10 +35,12 @@ pub struct ProbeLabel {
 }
 
 impl ProbeLabel {
-    /// Sampling rate in Hz, for samples.
-    pub fn samples_hz(&self) -> Option<u32> {
-        let is_samples = self.binary.is_empty() && self.function == SAMPLES;
-        u32::try_from(self.offset.0).ok().filter(|_| is_samples)
+    /// What its hits are, if they have no place in a file.
+    pub fn placeless(&self) -> Option<Placeless> {
+        match self.binary.is_empty() {
+            true => Placeless::of(&self.function, self.offset.0),
+            false => None,
+        }
     }
 }
 

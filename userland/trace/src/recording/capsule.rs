@@ -13,6 +13,7 @@ use crate::hits::view::FrameView;
 use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
 use crate::names::named::{bare_address, in_kernel, without_object, NamedFrame};
+use crate::placeless::Placeless;
 use crate::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
@@ -82,12 +83,12 @@ impl Capsule {
         Ok(())
     }
 
-    /// Sampling rate in Hz, if it has only samples.
-    pub fn samples_hz(&self) -> Option<u32> {
+    /// What its hits are, if none has a place in a file.
+    pub fn placeless(&self) -> Option<Placeless> {
         let labels = self.labels();
-        let mut all = labels.iter().map(ProbeLabel::samples_hz);
+        let mut all = labels.iter().map(ProbeLabel::placeless);
         let first = all.next()??;
-        all.all(|hz| hz.is_some()).then_some(first)
+        all.all(|one| one == Some(first)).then_some(first)
     }
 
     /// Whether stacks were taken.

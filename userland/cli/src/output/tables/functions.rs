@@ -30,7 +30,7 @@ impl TablePrinter {
                 .iter_mut()
                 .for_each(|sample| sample.keys.clear());
         }
-        let groups = profile.functions();
+        let groups = profile.functions(self.style.are_waits.into());
         for (number, group) in groups.iter().take(self.style.top).enumerate() {
             if number > 0 {
                 writeln!(self.out)?;
@@ -43,14 +43,17 @@ impl TablePrinter {
         self.out.flush()
     }
 
-    /// The CPU time of this number of samples.
-    fn time(&self, count: u64) -> Option<String> {
+    /// The time of what functions are counted by.
+    fn time(&self, value: u64) -> Option<String> {
+        if self.style.are_waits {
+            return Some(duration(value));
+        }
         let period_ns = self.style.period_ns?;
-        Some(duration(count.saturating_mul(period_ns)))
+        Some(duration(value.saturating_mul(period_ns)))
     }
 
     fn group(&mut self, group: &FunctionShares, callers: bool) -> io::Result<()> {
-        let mut total = counted(group.total, self.style.unit);
+        let mut total = counted(group.count, self.style.unit);
         if let Some(time) = self.time(group.total) {
             total = format!("{total}, {time}");
         }
@@ -62,14 +65,20 @@ impl TablePrinter {
             [] => writeln!(self.out, "{total}")?,
             keys => writeln!(self.out, "{}: {total}", escaped(&keys.join(" ")))?,
         }
-        let (count, time) = (self.style.unit.to_uppercase() + "S", self.style.period_ns);
-        let time = time.map_or("", |_| "       TIME");
-        writeln!(self.out, "   SELF   TOTAL  {count:>8}{time}  FUNCTION")?;
+        let count = match self.style.are_waits {
+            true => String::new(),
+            false => format!("  {:>8}", self.style.unit.to_uppercase() + "S"),
+        };
+        let time = self.time(0).map_or("", |_| "       TIME");
+        writeln!(self.out, "   SELF   TOTAL{count}{time}  FUNCTION")?;
         let share = |count: u64| 100.0 * count as f64 / group.total.max(1) as f64;
         for function in group.functions.iter().take(self.style.top) {
             let (own, total) = (share(function.own), share(function.total));
             let place = place(function);
-            write!(self.out, "{own:>6.1}% {total:>6.1}%  {:>8}", function.own)?;
+            write!(self.out, "{own:>6.1}% {total:>6.1}%")?;
+            if !self.style.are_waits {
+                write!(self.out, "  {:>8}", function.own)?;
+            }
             if let Some(time) = self.time(function.own) {
                 write!(self.out, " {time:>10}")?;
             }

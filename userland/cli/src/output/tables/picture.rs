@@ -37,6 +37,7 @@ impl TablePrinter {
 impl Style {
     fn numbers(&self) -> Numbers {
         match (self.period_ns, &self.summed) {
+            _ if self.are_waits => Numbers::Waits,
             (Some(period_ns), _) => Numbers::Cpu { period_ns },
             (None, Some(summed)) => Numbers::Sum(summed.clone()),
             (None, None) => Numbers::Calls,

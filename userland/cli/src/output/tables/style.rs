@@ -4,6 +4,7 @@
 use crate::args::{Aggregate, AggregatePlan};
 use libnsprobe::common::program::Context;
 use nsprobe_spec::syntax::{ExpressionKind, Field};
+use nsprobe_trace::placeless::Placeless;
 
 /// Name of the key that is a container.
 pub(super) const CONTAINER: &str = "container";
@@ -21,6 +22,8 @@ pub(crate) struct Style {
     pub(crate) summed: Option<String>,
     /// CPUs are sampled; nanoseconds between two samples of one.
     pub(crate) period_ns: Option<u64>,
+    /// The sums are nanoseconds that threads waited.
+    pub(crate) are_waits: bool,
     /// Maximum number of rows.
     pub(crate) top: usize,
     /// Keys have the ids of pid namespaces, which stand for containers.
@@ -39,22 +42,26 @@ impl Style {
             top: plan.top,
             by_container: plan.by.iter().any(is_container),
             are_keys_of_picture: plan.are_keys_of_picture,
-            ..Style::counting(plan.options.samples_hz)
+            ..Style::counting(plan.options.placeless)
         }
     }
 
-    /// Counts of calls, or of samples at this rate in Hz.
-    pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
+    /// Counts of calls, or of samples or waits.
+    pub(crate) fn counting(placeless: Option<Placeless>) -> Style {
         Style {
             json: false,
             what: Aggregate::Count,
-            unit: match samples_hz {
-                Some(_) => "sample",
+            unit: match placeless {
+                Some(Placeless::Samples { .. }) => "sample",
+                Some(Placeless::Waits { .. }) => "wait",
                 None => "call",
             },
             timed: false,
             summed: None,
-            period_ns: samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
+            period_ns: placeless
+                .and_then(Placeless::samples_hz)
+                .map(|hz| SECOND_NS / u64::from(hz.max(1))),
+            are_waits: matches!(placeless, Some(Placeless::Waits { .. })),
             top: usize::MAX,
             by_container: false,
             are_keys_of_picture: false,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files and places to probe.
 
-use crate::hits::label::SAMPLES;
 use crate::names::probed_file::ProbedFile;
+use crate::placeless::Placeless;
 use crate::spec::BinaryName;
 use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::FieldFormat;
@@ -13,9 +13,9 @@ use std::rc::Rc;
 /// A place to be probed.
 #[derive(Debug)]
 pub struct PlannedProbe {
-    /// Index of its file; none of samples.
+    /// Index of its file; none of samples and waits.
     pub file: Option<usize>,
-    /// Offset in the file; for samples, the rate in Hz.
+    /// Offset in the file, or the number of samples or waits.
     pub offset: FileOffset,
     /// Offset of the breakpoint: the same, or a cheaper equivalent instruction after it.
     pub breakpoint: FileOffset,
@@ -47,6 +47,14 @@ impl PlannedProbe {
         match self.at_return {
             true => self.ret.as_deref(),
             false => self.entry.as_deref(),
+        }
+    }
+
+    /// What its hits are, if they have no place in a file.
+    pub(crate) fn placeless(&self) -> Option<Placeless> {
+        match self.file {
+            None => Placeless::of(&self.function, self.offset.0),
+            Some(_) => None,
         }
     }
 
@@ -87,29 +95,33 @@ impl Planned {
             .map(|(_, file)| file)
     }
 
-    /// Adds samples, `hz` times a second.
-    pub(crate) fn add_samples(&mut self, hz: u32, sink: &Sink<'_>) -> Result<(), SpecError> {
+    /// Adds samples or waits.
+    pub(crate) fn add_placeless(
+        &mut self,
+        placeless: Placeless,
+        sink: &Sink<'_>,
+    ) -> Result<(), SpecError> {
         let keys = match sink {
             Sink::Table { keys, .. } => *keys,
             Sink::Record | Sink::Count | Sink::Spans { .. } => &[],
         };
-        let sampled = Compiled::of_samples(keys)?;
+        let compiled = Compiled::placeless(keys, placeless.samples_hz().is_none())?;
         self.probes.push(PlannedProbe {
             file: None,
-            offset: FileOffset(hz.into()),
+            offset: FileOffset(placeless.number()),
             breakpoint: FileOffset(0),
             semaphore: None,
             at_function: false,
             at_return: false,
-            entry: sampled.entry.map(Rc::new),
+            entry: compiled.entry.map(Rc::new),
             ret: None,
             is_trigger: false,
             exits: None,
             fields: Rc::from([]),
-            function: SAMPLES.to_owned(),
-            label: SAMPLES.to_owned(),
+            function: placeless.name().to_owned(),
+            label: placeless.name().to_owned(),
         });
-        self.keys = sampled.keys;
+        self.keys = compiled.keys;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use super::refused;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::attach::tracer::ProbeInputs;
 use crate::hits::label::{ProbeLabel, ProbeRole};
+use crate::placeless::Placeless;
 use anyhow::Context;
 use libnsprobe::common::abi::Refusal;
 use libnsprobe::{CallId, Error, HitLimits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
@@ -96,7 +97,7 @@ pub(super) fn attach(
         programs: HashMap::new(),
         probes: Vec::with_capacity(planned.probes.len()),
         roles: Vec::with_capacity(planned.probes.len()),
-        sampler: None,
+        placeless: None,
         spans: match sinks {
             Sinks::Spans(table) => Some(*table),
             Sinks::All(_) | Sinks::Each(_) => None,
@@ -105,7 +106,7 @@ pub(super) fn attach(
     for (index, probe) in planned.probes.iter().enumerate() {
         let sink = sinks.of(index, probe);
         let Some(file) = probe.file else {
-            requests.samples(index, probe, sink)?;
+            requests.placeless(index, probe, sink)?;
             continue;
         };
         let file = planned.files.get(file);
@@ -123,7 +124,7 @@ pub(super) fn attach(
     let Requests {
         roles,
         probes,
-        sampler,
+        placeless,
         ..
     } = requests;
     // A leak is a call of one probe without that of another, and a flight ends by its trigger.
@@ -163,8 +164,9 @@ pub(super) fn attach(
         let text = refused::describe(planned.probes.len(), &refused);
         eprintln!("nsprobe: {}", escaped(&text));
     }
-    if let Some((planned, sampler)) = sampler {
-        let ids = session.attach(&[sampler]).context("cannot sample CPUs")?;
+    if let Some((planned, placeless)) = placeless {
+        let ids = session.attach(&[placeless]);
+        let ids = ids.context("cannot sample CPUs or follow waits")?;
         let role = ProbeRole::Whole;
         attached.extend(ids.into_iter().map(|id| Attached { id, planned, role }));
     }
@@ -204,8 +206,8 @@ struct Requests<'f, 'r> {
     probes: Vec<Probe<'f>>,
     /// For each request, its planned probe and its role.
     roles: Vec<(usize, ProbeRole)>,
-    /// Samples are attached by themselves.
-    sampler: Option<(usize, Probe<'f>)>,
+    /// Samples and waits are attached by themselves.
+    placeless: Option<(usize, Probe<'f>)>,
     /// The table of spans.
     spans: Option<TableId>,
 }
@@ -230,12 +232,15 @@ impl<'f> Requests<'f, '_> {
         Ok(())
     }
 
-    /// Requests samples.
-    fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
+    /// Requests samples or waits.
+    fn placeless(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
-        let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
-        let request = common(request, self.inputs, sink);
-        self.sampler = Some((index, request.with_limits(HitLimits::default())));
+        let request = match probe.placeless().context("a probe has no file")? {
+            Placeless::Samples { hz } => Probe::samples(hz),
+            Placeless::Waits { min_ns } => Probe::waits(min_ns),
+        };
+        let request = common(request.with_programs(entry, None), self.inputs, sink);
+        self.placeless = Some((index, request.with_limits(HitLimits::default())));
         Ok(())
     }
 

@@ -75,7 +75,7 @@ impl TraceOptions {
             TargetSpec::Command(words) => words.first().is_some_and(|word| is_this_program(word)),
             TargetSpec::Host | TargetSpec::Container(_) | TargetSpec::Group(_) => false,
         };
-        if self.samples_hz.is_none() || is_named {
+        if self.placeless.is_none() || is_named {
             return Ok(filter);
         }
         let own = File::open("/proc/self/exe").context("cannot open this program")?;

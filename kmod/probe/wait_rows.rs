@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks that are off their CPUs, each with the moment when it left.
+//!
+//! No locks: a row belongs to its task, which is switched out and in by one CPU at a time, and the
+//! run queue's lock orders the two.
+
+use crate::{
+    common::abi::WAITS_MAX,
+    sys::memory, //
+};
+use core::sync::atomic::{
+    AtomicU32,
+    AtomicU64,
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release}, //
+};
+use kernel::prelude::*;
+
+/// Rows that a task may have: those of one set.
+const WAYS: usize = 8;
+const SETS: usize = WAITS_MAX / WAYS;
+
+/// A task as it left its CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) at_ns: u64,
+    /// Its time of waiting for a CPU until then.
+    pub(super) run_delay_ns: u64,
+    /// `TASK_*`; zero if it could go on.
+    pub(super) state: u32,
+    /// The number of the hit.
+    pub(super) sequence: u32,
+}
+
+/// Some rows; the addresses are in a cache line of their own.
+#[repr(align(64))]
+struct Set {
+    /// The tasks' addresses; zero for a free row.
+    tasks: [AtomicUsize; WAYS],
+    rows: [Row; WAYS],
+}
+
+#[derive(Default)]
+struct Row {
+    at_ns: AtomicU64,
+    run_delay_ns: AtomicU64,
+    state: AtomicU32,
+    sequence: AtomicU32,
+}
+
+/// The rows of a session.
+pub(super) struct WaitRows(KVVec<Set>);
+
+impl WaitRows {
+    /// Without tasks.
+    pub(super) fn new() -> Result<Self> {
+        let mut sets = KVVec::new();
+        for _ in 0..SETS {
+            let set = Set {
+                tasks: [const { AtomicUsize::new(0) }; WAYS],
+                rows: Default::default(),
+            };
+            memory::push(&mut sets, set)?;
+        }
+        Ok(WaitRows(sets))
+    }
+
+    /// The set of a task. The upper half of a product is below the number of sets.
+    #[inline(always)]
+    fn set(&self, task: usize) -> Option<&Set> {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mixed = (task as u64).wrapping_mul(ODD) >> 32;
+        self.0.get((mixed.wrapping_mul(SETS as u64) >> 32) as usize)
+    }
+
+    /// Notes that a task has left its CPU; false if there is no room.
+    #[inline]
+    pub(super) fn put(&self, task: usize, left: &Left) -> bool {
+        let Some(set) = self.set(task) else {
+            return false;
+        };
+        for (own, row) in set.tasks.iter().zip(&set.rows) {
+            if own.load(Relaxed) != 0 || own.compare_exchange(0, task, Acquire, Relaxed).is_err() {
+                continue;
+            }
+            row.at_ns.store(left.at_ns, Relaxed);
+            row.run_delay_ns.store(left.run_delay_ns, Relaxed);
+            row.state.store(left.state, Relaxed);
+            row.sequence.store(left.sequence, Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// Takes out a task that gets a CPU; `None` if it was not there.
+    #[inline]
+    pub(super) fn take(&self, task: usize) -> Option<Left> {
+        let set = self.set(task)?;
+        let place = set.tasks.iter().position(|own| own.load(Relaxed) == task)?;
+        let (own, row) = (set.tasks.get(place)?, set.rows.get(place)?);
+        let left = Left {
+            at_ns: row.at_ns.load(Relaxed),
+            run_delay_ns: row.run_delay_ns.load(Relaxed),
+            state: row.state.load(Relaxed),
+            sequence: row.sequence.load(Relaxed),
+        };
+        own.store(0, Release);
+        Some(left)
+    }
+
+    /// The number of tasks in it.
+    pub(super) fn count(&self) -> u64 {
+        let rows = self.0.iter().flat_map(|set| &set.tasks);
+        rows.filter(|own| own.load(Relaxed) != 0).count() as u64
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Waits of tasks off the CPU, as hits of a probe that has no place.
+//!
+//! A hit begins when a task leaves its CPU, under the run queue's lock. It ends when the task gets
+//! one again: if the wait was long enough, in an interrupt that comes before the task goes on. So a
+//! task that sleeps keeps nothing of ours but a row, and is not waited for.
+
+use super::wait_rows::{Left, WaitRows};
+use crate::{
+    common::{
+        abi::WAITS_A_SECOND,
+        program::Register,
+        wait::takes_file, //
+    },
+    probe::{
+        counters::{Here, Outcome},
+        hit::Wait,
+        Probe, //
+    },
+    sys::{
+        self,
+        any_task::AnyTask,
+        by_interrupt::{ByInterrupt, Interrupting},
+        memory,
+        rcu_slot::Reading,
+        task::Current,
+        task_points::{Switch, TaskHook},
+        uprobe::Regs,
+        user_call::UserCall, //
+    }, //
+};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::Relaxed, //
+};
+use kernel::{
+    prelude::*,
+    sync::{rcu, Arc}, //
+};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// `TASK_DEAD` of include/linux/sched.h: the task never gets a CPU again.
+const STATE_DEAD: u32 = 0x80;
+
+/// A wait that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Waited {
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    pub(crate) sequence: u64,
+    pub(crate) wait: Wait,
+}
+
+/// What is left to the interrupt.
+#[derive(Clone, Copy)]
+pub(crate) struct Over {
+    left: Left,
+    ended_ns: u64,
+    cpu: u32,
+}
+
+/// The probe whose hits are waits.
+struct Hits(Probe);
+
+/// Follows the waits of a session.
+pub(crate) struct Waits {
+    hits: Arc<Hits>,
+    min_ns: u64,
+    rows: WaitRows,
+    on: KVVec<OnCpu>,
+}
+
+/// What a CPU needs.
+struct OnCpu {
+    interrupt: ByInterrupt<Hits>,
+    /// The second in which it took stacks, and how many: 40 and 24 bits.
+    taken: AtomicU64,
+}
+
+impl Waits {
+    /// Follows waits from `min_ns` on; they are hits of this probe.
+    pub(crate) fn new(probe: Probe, min_ns: u64) -> Result<Self> {
+        let hits = Arc::new(Hits(probe), memory::GFP_REQUEST)?;
+        let on = memory::made_for_each_cpu(|| {
+            Ok(OnCpu {
+                interrupt: ByInterrupt::new(hits.clone()),
+                taken: AtomicU64::new(0),
+            })
+        })?;
+        Ok(Waits {
+            min_ns,
+            rows: WaitRows::new()?,
+            on,
+            hits,
+        })
+    }
+
+    /// Accounts for the waits that go on. Task context, after the last switch.
+    pub(crate) fn end(&self) {
+        self.on.iter().for_each(|on| on.interrupt.wait());
+        if let Some(interrupted) = self.hits.0.context.interrupted.as_ref() {
+            interrupted.flush();
+        }
+        if let Some(here) = self.hits.0.counters.here(0) {
+            here.unfinished(self.rows.count());
+        }
+    }
+
+    /// The current task leaves its CPU.
+    #[inline]
+    fn left(&self, here: Here<'_>, switch: &Switch<'_>, now_ns: u64) {
+        let task = &switch.prev;
+        if !task.is_of_user() || switch.prev_state & STATE_DEAD != 0 {
+            return;
+        }
+        let sequence = here.begin();
+        if !self.admits(task) {
+            return here.count(Outcome::Filtered);
+        }
+        let left = Left {
+            at_ns: now_ns,
+            run_delay_ns: task.run_delay_ns(),
+            state: match switch.preempted {
+                true => 0,
+                false => switch.prev_state,
+            },
+            sequence: sequence as u32,
+        };
+        if !self.rows.put(task.address(), &left) {
+            here.count(Outcome::NoRow);
+        }
+    }
+
+    fn admits(&self, task: &AnyTask<'_>) -> bool {
+        let context = &*self.hits.0.context;
+        let guard = rcu::read_lock();
+        let reading = Reading::under_rcu(&guard);
+        let filter = context.filter.get(reading);
+        let excluded = filter.and_then(|filter| filter.excluded_program.as_ref());
+        let is_excluded = excluded.is_some_and(|program| program.is_run_here(&reading));
+        !is_excluded && context.session_owner.admits(filter, task)
+    }
+
+    /// A task gets this CPU.
+    #[inline]
+    fn came(&self, here: Here<'_>, task: &AnyTask<'_>, now_ns: u64) {
+        if !task.is_of_user() {
+            return;
+        }
+        let Some(left) = self.rows.take(task.address()) else {
+            return;
+        };
+        let took_ns = now_ns.saturating_sub(left.at_ns);
+        if took_ns < self.min_ns {
+            return here.below(took_ns);
+        }
+        self.take(here, task, left, now_ns);
+    }
+
+    /// Leaves a wait that was long enough to the interrupt.
+    #[inline(never)]
+    fn take(&self, here: Here<'_>, task: &AnyTask<'_>, left: Left, now_ns: u64) {
+        let Some(on) = self.on.get(here.cpu as usize) else {
+            return here.count(Outcome::Missed);
+        };
+        if !on.may_take(now_ns) {
+            return here.count(Outcome::Limited);
+        }
+        let over = Over {
+            left,
+            ended_ns: now_ns,
+            cpu: here.cpu,
+        };
+        if !on.interrupt.leave(task.address(), over) {
+            here.count(Outcome::Missed);
+        }
+    }
+}
+
+impl OnCpu {
+    /// Whether one more stack may be taken in this second. Only this CPU writes it.
+    fn may_take(&self, now_ns: u64) -> bool {
+        let second = now_ns / SECOND_NS;
+        let taken = self.taken.load(Relaxed);
+        let count = match taken >> 24 == second {
+            true => taken & 0xff_ffff,
+            false => 0,
+        };
+        self.taken
+            .store(second << 24 | count.wrapping_add(1), Relaxed);
+        count < WAITS_A_SECOND.into()
+    }
+}
+
+impl TaskHook for Waits {
+    fn switched(&self, switch: &Switch<'_>) {
+        let cpu = Current::get().cpu_hint();
+        let Some(here) = self.hits.0.counters.here(cpu) else {
+            return;
+        };
+        let now_ns = sys::now_ns();
+        self.left(here, switch, now_ns);
+        self.came(here, &switch.next, now_ns);
+    }
+}
+
+impl Interrupting for Hits {
+    type Left = Over;
+
+    fn run(&self, over: &Over, regs: &Regs<'_>) {
+        let Some(here) = self.0.counters.here(over.cpu) else {
+            return;
+        };
+        let guard = rcu::read_lock();
+        let task = AnyTask::current(Reading::under_rcu(&guard));
+        let call = UserCall::of_current(regs);
+        let argument = regs.get(Register::Rdi).unwrap_or(0);
+        let left = &over.left;
+        let waited = Waited {
+            began_ns: left.at_ns,
+            ended_ns: over.ended_ns,
+            sequence: left.sequence.into(),
+            wait: Wait {
+                kind: call.wait_kind(left.state, argument),
+                call: call.number(),
+                file: call
+                    .number()
+                    .filter(|number| left.state != 0 && takes_file(*number))
+                    .map(|_| argument as u32),
+                for_cpu_ns: task.run_delay_ns().saturating_sub(left.run_delay_ns),
+            },
+        };
+        self.0.waited(regs, here, &waited);
+    }
+
+    fn miss(&self, over: &Over) {
+        if let Some(here) = self.0.counters.here(over.cpu) {
+            here.count(Outcome::Missed);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// flags: -O2 -Wall -Wextra -fomit-frame-pointer -pthread
+//
+// Waits in each way that has a name, and prints for each by its own clock: name, waits, nanoseconds.
+// The argument is the folder of a control group that it may throttle itself in.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COUNT 6
+#define WAIT_NS 40000000
+#define NOINLINE __attribute__((noinline, noclone))
+
+static int pipes[2], sockets[2], epoll_fd, file;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static long now_ns(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+static void pause_ns(long ns)
+{
+	struct timespec span = { ns / 1000000000L, ns % 1000000000L };
+
+	nanosleep(&span, NULL);
+}
+
+/* What all waits of a kind have taken. */
+static long waited_ns;
+
+#define WAITED(call) do { \
+	long began_ns = now_ns(); \
+	call; \
+	waited_ns += now_ns() - began_ns; \
+} while (0)
+
+static void check(int is_well, const char *what)
+{
+	if (!is_well) {
+		perror(what);
+		exit(1);
+	}
+}
+
+NOINLINE void wait_sleep(void)
+{
+	WAITED(pause_ns(WAIT_NS));
+}
+
+NOINLINE void wait_pipe(void)
+{
+	char byte;
+
+	WAITED(check(read(pipes[0], &byte, 1) == 1, "pipe"));
+}
+
+NOINLINE void wait_socket(void)
+{
+	char byte;
+
+	WAITED(check(recv(sockets[0], &byte, 1, 0) == 1, "socket"));
+}
+
+NOINLINE void wait_poll(void)
+{
+	struct epoll_event event;
+
+	WAITED(check(epoll_wait(epoll_fd, &event, 1, WAIT_NS / 1000000) >= 0, "epoll"));
+}
+
+NOINLINE void wait_lock(void)
+{
+	WAITED(check(pthread_mutex_lock(&mutex) == 0, "lock"));
+	check(pthread_mutex_unlock(&mutex) == 0, "unlock");
+}
+
+NOINLINE void wait_file(void)
+{
+	static char block[1 << 20];
+
+	memset(block, rand(), sizeof(block));
+	check(pwrite(file, block, sizeof(block), 0) == sizeof(block), "write");
+	WAITED(check(fsync(file) == 0, "fsync"));
+}
+
+NOINLINE void wait_child(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		pause_ns(WAIT_NS);
+		_exit(0);
+	}
+	WAITED(check(waitpid(child, NULL, 0) == child, "child"));
+}
+
+NOINLINE void wait_stopped(void)
+{
+	pid_t self = getpid();
+
+	if (fork() == 0) {
+		pause_ns(WAIT_NS);
+		kill(self, SIGCONT);
+		_exit(0);
+	}
+	WAITED(raise(SIGSTOP));
+}
+
+/* What is missing in a loop that only looks at the clock is time off the CPU. */
+static long missing_ns(long until_ns)
+{
+	long last = now_ns(), missing = 0, now;
+
+	do {
+		now = now_ns();
+		if (now - last > 500000)
+			missing += now - last;
+		last = now;
+	} while (now < until_ns);
+	return missing;
+}
+
+NOINLINE void wait_cpu(void)
+{
+	waited_ns += missing_ns(now_ns() + 15 * WAIT_NS);
+}
+
+NOINLINE void wait_quota(void)
+{
+	waited_ns += missing_ns(now_ns() + 15 * WAIT_NS);
+}
+
+static void *feed_pipe(void *unused)
+{
+	for (int i = 0; i < COUNT; i++) {
+		pause_ns(WAIT_NS);
+		check(write(pipes[1], "x", 1) == 1, "feed");
+	}
+	return unused;
+}
+
+static void *feed_socket(void *unused)
+{
+	for (int i = 0; i < COUNT; i++) {
+		pause_ns(WAIT_NS);
+		check(send(sockets[1], "x", 1, 0) == 1, "feed");
+	}
+	return unused;
+}
+
+static void timed(const char *name, void (*wait)(void), int count)
+{
+	waited_ns = 0;
+	for (int i = 0; i < count; i++)
+		wait();
+	printf("%s %d %ld\n", name, count, waited_ns);
+	fflush(stdout);
+}
+
+static void fed(const char *name, void (*wait)(void), void *(*feed)(void *))
+{
+	pthread_t feeder;
+
+	check(pthread_create(&feeder, NULL, feed, NULL) == 0, "thread");
+	timed(name, wait, COUNT);
+	pthread_join(feeder, NULL);
+}
+
+static int taken;
+
+/* Has the mutex each time that the other asks for it. */
+static void *hold_lock(void *unused)
+{
+	for (int i = 1; i <= COUNT; i++) {
+		pthread_mutex_lock(&mutex);
+		__atomic_store_n(&taken, i, __ATOMIC_SEQ_CST);
+		pause_ns(WAIT_NS);
+		pthread_mutex_unlock(&mutex);
+		while (__atomic_load_n(&taken, __ATOMIC_SEQ_CST) == i)
+			sched_yield();
+	}
+	return unused;
+}
+
+static void lock_once(void)
+{
+	while (__atomic_load_n(&taken, __ATOMIC_SEQ_CST) == 0)
+		sched_yield();
+	wait_lock();
+	__atomic_store_n(&taken, 0, __ATOMIC_SEQ_CST);
+}
+
+static void write_to(const char *folder, const char *name, const char *text)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_WRONLY);
+	check(fd >= 0 && write(fd, text, strlen(text)) > 0, path);
+	close(fd);
+}
+
+static void on_one_cpu(void)
+{
+	cpu_set_t one;
+	pid_t spinner;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	check(sched_setaffinity(0, sizeof(one), &one) == 0, "affinity");
+	spinner = fork();
+	if (spinner == 0)
+		for (;;)
+			;
+	timed("cpu", wait_cpu, 1);
+	kill(spinner, SIGKILL);
+	waitpid(spinner, NULL, 0);
+}
+
+int main(int argc, char **argv)
+{
+	signal(SIGCHLD, SIG_DFL);
+	check(argc == 2 && pipe(pipes) == 0, "pipe");
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
+	epoll_fd = epoll_create1(0);
+	file = open("waiter.file", O_RDWR | O_CREAT, 0600);
+	check(epoll_fd >= 0 && file >= 0, "file");
+	timed("sleep", wait_sleep, COUNT);
+	fed("pipe", wait_pipe, feed_pipe);
+	fed("socket", wait_socket, feed_socket);
+	timed("poll", wait_poll, COUNT);
+	fed("lock", lock_once, hold_lock);
+	timed("file", wait_file, COUNT);
+	timed("child", wait_child, COUNT);
+	timed("stopped", wait_stopped, 3);
+	on_one_cpu();
+	write_to(argv[1], "cgroup.procs", "0");
+	write_to(argv[1], "cpu.max", "10000 100000");
+	timed("quota", wait_quota, 1);
+	return 0;
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hits that have no place in a file: samples of CPUs, and waits of tasks.
+
+/// What such hits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placeless {
+    /// Samples of each CPU.
+    Samples {
+        /// How many a second.
+        hz: u32,
+    },
+    /// Waits of tasks off the CPU.
+    Waits {
+        /// How long they take at least.
+        min_ns: u64,
+    },
+}
+
+/// Names in place of a function's.
+const SAMPLES: &str = "cpu-samples";
+const WAITS: &str = "waits";
+
+impl Placeless {
+    /// The rate in Hz, of samples.
+    pub fn samples_hz(self) -> Option<u32> {
+        match self {
+            Placeless::Samples { hz } => Some(hz),
+            Placeless::Waits { .. } => None,
+        }
+    }
+
+    /// Its name in place of a function's.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Placeless::Samples { .. } => SAMPLES,
+            Placeless::Waits { .. } => WAITS,
+        }
+    }
+
+    /// Its number in place of an offset.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Placeless::Samples { hz } => hz.into(),
+            Placeless::Waits { min_ns } => min_ns,
+        }
+    }
+
+    /// The one of this name and number.
+    pub(crate) fn of(name: &str, number: u64) -> Option<Placeless> {
+        match name {
+            SAMPLES => Some(Placeless::Samples {
+                hz: u32::try_from(number).ok()?,
+            }),
+            WAITS => Some(Placeless::Waits { min_ns: number }),
+            _ => None,
+        }
+    }
+}
