@@ -2,7 +2,8 @@
 // flags: -O2 -Wall -Wextra -fomit-frame-pointer -pthread
 //
 // Waits in each way that has a name, and prints for each by its own clock: name, waits, nanoseconds.
-// The argument is the folder of a control group that it may throttle itself in.
+// The argument is the folder of a control group that it may throttle itself in. Or it is "herd" and a
+// number of threads, each of which sleeps for three seconds, again and again; then it prints "ready".
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -232,8 +233,39 @@ static void on_one_cpu(void)
 	waitpid(spinner, NULL, 0);
 }
 
+static void *one_of_herd(void *by_epoll)
+{
+	struct epoll_event event;
+
+	for (;;) {
+		if (by_epoll)
+			epoll_wait(epoll_fd, &event, 1, 3000);
+		else
+			pause_ns(3000000000);
+	}
+	return NULL;
+}
+
+static int herd(long count)
+{
+	pthread_attr_t small;
+	pthread_t one;
+
+	epoll_fd = epoll_create1(0);
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 65536);
+	for (long i = 0; i < count; i++)
+		check(pthread_create(&one, &small, one_of_herd, i % 2 ? &epoll_fd : NULL) == 0, "thread");
+	puts("ready");
+	fflush(stdout);
+	pause();
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "herd") == 0)
+		return herd(atol(argv[2]));
 	signal(SIGCHLD, SIG_DFL);
 	check(argc == 2 && pipe(pipes) == 0, "pipe");
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");

@@ -2,12 +2,16 @@
 //! Promise: what a thread waits for, where and how long, is what its own clock says; and each wait
 //! is accounted for.
 
-use crate::command::{self, Output};
+use crate::command::{self, Output, Running};
 use crate::group::Group;
 use crate::module::Module;
+use crate::oracle::SOON;
+use crate::session::{probe_at, Session};
 use crate::victim;
+use nsprobe_common::abi::{self, Probe, Refusal};
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 /// What a wait may take less than the victim's clock says, which sees the way into the kernel and
 /// back, too. A machine that emulates this one takes long for that.
@@ -95,4 +99,55 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
         seen,
         ["sleep", "pipe", "socket", "poll", "lock", "file", "child", "stopped", "cpu", "quota"]
     );
+}
+
+/// Threads that sleep, most of the time.
+const HERD: u64 = 1000;
+
+test! { core, no_wait_is_lost_and_no_sleeper_keeps_the_module, module, cpus = 2 }
+/// Whatever tasks do meanwhile: they start and end, are traced, stopped, frozen, and lose their CPU.
+fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
+    const CPU: &str = "/sys/devices/system/cpu/cpu1/online";
+    let module = Module::load();
+    let group = Group::new("herd");
+    let mut command = group.command(&victim::path("waiter"));
+    let mut herd = Running::start_command(command.args(["herd", &HERD.to_string()]));
+    herd.wait_for("ready", SOON);
+    let session = Session::with_rings(1 << 16);
+    let flags = abi::PROBE_STACK | abi::PROBE_COPIES | abi::PROBE_LATE | abi::PROBE_KERNEL_STACK;
+    let waits = Probe {
+        fd: -1,
+        kind: abi::PROBE_WAIT,
+        ..probe_at(0, flags)
+    };
+    let mut attached = [waits];
+    session
+        .attach_all(&mut attached)
+        .expect("waits are followed");
+    let (_, reply) = session.attach_all(&mut [waits]).expect_err("one is enough");
+    assert_eq!(reply.reason, Refusal::Twice as u32);
+    let script = "\"$0\" 2 20 20 >/dev/null; \
+        strace -f -o /dev/null sh -c 'for n in 1 2 3; do /bin/true; done'; \
+        echo 1 >\"$1/cgroup.freeze\"; sleep 0.1; echo 0 >\"$1/cgroup.freeze\"; \
+        kill -STOP $2; sleep 0.1; kill -CONT $2";
+    fs::write(CPU, "0").expect("a CPU goes");
+    let storm = Command::new("sh")
+        .args(["-c", script])
+        .arg(victim::path("task_storm"))
+        .args([&group.folder.display().to_string(), &herd.pid().to_string()])
+        .status();
+    fs::write(CPU, "1").expect("a CPU comes");
+    assert!(storm.expect("there is a shell").success());
+    session.detach(&[attached[0].id]).expect("it is attached");
+    let counters = session.counters(attached[0].id);
+    println!("{counters:?}");
+    assert_eq!((counters.no_row, counters.processes_failed), (0, 0));
+    assert!(
+        counters.unfinished >= HERD / 2 && counters.recorded + counters.lost_full > HERD,
+        "{counters:?}"
+    );
+    // Of those that may be missed: they end, or start a program.
+    assert!(counters.missed < counters.hits / 10, "{counters:?}");
+    drop(session);
+    module.unload();
 }
