@@ -23,6 +23,7 @@ const SETS: usize = WAITS_MAX / WAYS;
 /// A task as it left its CPU.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
+    /// When, by the scheduler's clock.
     pub(super) at_ns: u64,
     /// Its time of waiting for a CPU until then.
     pub(super) run_delay_ns: u64,

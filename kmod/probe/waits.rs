@@ -55,6 +55,7 @@ pub(crate) struct Waited {
 #[derive(Clone, Copy)]
 pub(crate) struct Over {
     left: Left,
+    took_ns: u64,
     ended_ns: u64,
     cpu: u32,
 }
@@ -106,19 +107,19 @@ impl Waits {
         }
     }
 
-    /// The current task leaves its CPU.
+    /// The current task leaves its CPU; `clock_ns` is the scheduler's.
     #[inline]
-    fn left(&self, here: Here<'_>, switch: &Switch<'_>, now_ns: u64) {
+    fn left(&self, here: Here<'_>, switch: &Switch<'_>, clock_ns: u64) {
         let task = &switch.prev;
         if !task.is_of_user() || switch.prev_state & STATE_DEAD != 0 {
             return;
         }
         let sequence = here.begin();
-        if !self.admits(task) {
+        if !self.admits(task, switch.reading) {
             return here.count(Outcome::Filtered);
         }
         let left = Left {
-            at_ns: now_ns,
+            at_ns: clock_ns,
             run_delay_ns: task.run_delay_ns(),
             state: match switch.preempted {
                 true => 0,
@@ -131,10 +132,10 @@ impl Waits {
         }
     }
 
-    fn admits(&self, task: &AnyTask<'_>) -> bool {
+    /// Whether the current task is traced.
+    #[inline]
+    fn admits(&self, task: &AnyTask<'_>, reading: Reading<'_>) -> bool {
         let context = &*self.hits.0.context;
-        let guard = rcu::read_lock();
-        let reading = Reading::under_rcu(&guard);
         let filter = context.filter.get(reading);
         let excluded = filter.and_then(|filter| filter.excluded_program.as_ref());
         let is_excluded = excluded.is_some_and(|program| program.is_run_here(&reading));
@@ -143,23 +144,24 @@ impl Waits {
 
     /// A task gets this CPU.
     #[inline]
-    fn came(&self, here: Here<'_>, task: &AnyTask<'_>, now_ns: u64) {
+    fn came(&self, here: Here<'_>, task: &AnyTask<'_>, clock_ns: u64) {
         if !task.is_of_user() {
             return;
         }
         let Some(left) = self.rows.take(task.address()) else {
             return;
         };
-        let took_ns = now_ns.saturating_sub(left.at_ns);
+        let took_ns = clock_ns.saturating_sub(left.at_ns);
         if took_ns < self.min_ns {
             return here.below(took_ns);
         }
-        self.take(here, task, left, now_ns);
+        self.take(here, task, left, took_ns);
     }
 
     /// Leaves a wait that was long enough to the interrupt.
     #[inline(never)]
-    fn take(&self, here: Here<'_>, task: &AnyTask<'_>, left: Left, now_ns: u64) {
+    fn take(&self, here: Here<'_>, task: &AnyTask<'_>, left: Left, took_ns: u64) {
+        let now_ns = sys::now_ns();
         let Some(on) = self.on.get(here.cpu as usize) else {
             return here.count(Outcome::Missed);
         };
@@ -168,6 +170,7 @@ impl Waits {
         }
         let over = Over {
             left,
+            took_ns,
             ended_ns: now_ns,
             cpu: here.cpu,
         };
@@ -198,9 +201,9 @@ impl TaskHook for Waits {
         let Some(here) = self.hits.0.counters.here(cpu) else {
             return;
         };
-        let now_ns = sys::now_ns();
-        self.left(here, switch, now_ns);
-        self.came(here, &switch.next, now_ns);
+        let clock_ns = sys::scheduler_clock_ns();
+        self.left(here, switch, clock_ns);
+        self.came(here, &switch.next, clock_ns);
     }
 }
 
@@ -217,7 +220,7 @@ impl Interrupting for Hits {
         let argument = regs.get(Register::Rdi).unwrap_or(0);
         let left = &over.left;
         let waited = Waited {
-            began_ns: left.at_ns,
+            began_ns: over.ended_ns.saturating_sub(over.took_ns),
             ended_ns: over.ended_ns,
             sequence: left.sequence.into(),
             wait: Wait {

@@ -2,7 +2,7 @@
 //! A file that a process mapped, and the root directory of a process, held after the process has
 //! ended.
 
-use super::{eremote, helpers, rcu_slot::Reading};
+use super::{eremote, helpers, rcu_slot::Reading, task::Current};
 use core::{
     mem::MaybeUninit,
     ptr::{self, NonNull}, //
@@ -45,15 +45,16 @@ impl HeldFile {
     /// Whether the current task runs this program. RCU is locked, which `_reading` proves; any
     /// context.
     pub(crate) fn is_run_here(&self, _reading: &Reading<'_>) -> bool {
-        let current = kernel::current!();
-        let Some(mm) = current.mm() else {
+        let task = Current::get().as_non_null();
+        // SAFETY: The current task is valid, and changes its address space itself.
+        let Some(mm) = NonNull::new(unsafe { (*task.as_ptr()).mm }) else {
             return false;
         };
         // SAFETY: The current task keeps its address space. Under RCU the memory of its file stays
         // one of a file (SLAB_TYPESAFE_BY_RCU), though perhaps of another one: only the address of
         // its inode is read. That of ours stays, as the file is held.
         unsafe {
-            let file = ptr::read_volatile(&raw const (*mm.as_raw()).__bindgen_anon_1.exe_file);
+            let file = ptr::read_volatile(&raw const (*mm.as_ptr()).__bindgen_anon_1.exe_file);
             !file.is_null()
                 && ptr::read_volatile(&raw const (*file).f_inode) == (*self.0.as_ptr()).f_inode
         }

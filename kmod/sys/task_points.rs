@@ -47,6 +47,8 @@ pub(crate) struct Switch<'a> {
     pub(crate) prev_state: u32,
     /// Whether it was preempted in the kernel.
     pub(crate) preempted: bool,
+    /// The RCU section in which this is told.
+    pub(crate) reading: Reading<'a>,
 }
 
 /// The stage of a wake-up.

@@ -173,6 +173,7 @@ pub(super) unsafe extern "C" fn switched(
                 next,
                 prev_state,
                 preempted: preempt,
+                reading,
             });
         }
     });
