@@ -28,7 +28,9 @@ pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use mount_view::MountView;
 pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
-pub use process::{all_processes, processes_in_pid_namespace, PidSpace, Process, RootId};
+pub use process::{
+    all_processes, processes_in_pid_namespace, thread_time, PidSpace, Process, RootId,
+};
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, TargetError>;

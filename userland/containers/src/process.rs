@@ -5,9 +5,11 @@ use crate::{mappings, Library, Mapping, Result, TargetError};
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, AtFlags, OFlag};
 use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
+use nix::unistd::{sysconf, SysconfVar};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Largest file below `/proc/PID` that is read, in bytes: the mappings of a
 /// process at the default limit of 65,530, each with a path of 1 KiB.
@@ -295,6 +297,24 @@ impl Stat {
     fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
+}
+
+/// For how long the threads of a process have been there within the last `span`, all together.
+pub fn thread_time(pid: u32, span: Duration) -> io::Result<Duration> {
+    let uptime = std::fs::read_to_string("/proc/uptime")?;
+    let uptime = uptime.split(' ').next().and_then(|word| word.parse().ok());
+    let uptime: f64 = uptime.ok_or(io::ErrorKind::InvalidData)?;
+    let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or(io::ErrorKind::InvalidData)?;
+    let age = |entry: io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        // proc(5): after the name, which may hold anything, `starttime` is the 20th.
+        let began = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+        let began: u64 = began.parse().ok()?;
+        Some(uptime - began as f64 / ticks as f64)
+    };
+    let ages = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(age);
+    let within = ages.map(|age| age.clamp(0.0, span.as_secs_f64()));
+    Ok(Duration::from_secs_f64(within.sum()))
 }
 
 /// The pids of all processes, rising.

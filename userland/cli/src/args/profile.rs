@@ -56,7 +56,7 @@ pub(super) struct ProfileArguments {
     /// Also print the callers of each function
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded"])]
     callers: bool,
-    /// Also take kernel stacks; the default with CAP_SYSLOG
+    /// Also take kernel stacks; the default with CAP_SYSLOG, but not of waits
     #[arg(long, help_heading = SHOW, hide_short_help = true, overrides_with = "no_kernel_stack")]
     kernel_stack: bool,
     /// Count samples in the kernel for the user stack that called it
@@ -131,7 +131,8 @@ impl ProfileArguments {
         }
         let mut plan = table.plan(options, printing, what, None)?;
         plan.are_keys_of_picture = are_keys_of_picture;
-        plan.kernel_stack = self.kernel_stack || !self.no_kernel_stack && rights::may_see_kernel();
+        let is_usual = !self.off_cpu && !self.no_kernel_stack && rights::may_see_kernel();
+        plan.kernel_stack = self.kernel_stack || is_usual;
         Compiled::placeless(&plan.by, self.off_cpu)
             .map_err(|error| raw(&format!("--by: {error}")))?;
         let output = plan.output.as_deref().filter(|path| {

@@ -23,6 +23,7 @@ use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
 use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::hits::live::Live;
+use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::spec::CountedTexts;
 use nsprobe_trace::tasks::{full_notes, HitNames};
 use std::collections::HashMap;
@@ -310,6 +311,7 @@ impl Counting {
         ended_by: String,
     ) -> anyhow::Result<ExitCode> {
         self.live.look_at_code();
+        let thread_time = run.thread_time();
         run.end(&mut self.live)?;
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
@@ -328,6 +330,9 @@ impl Counting {
         self.printer.summary(&summary)?;
         let code = summary::tell(&summary, plan.printing.detail)?;
         if let Some(note) = summary.samples_note(plan.options.placeless) {
+            plan.options.note(&note);
+        }
+        if let Some(note) = waiting_note(plan.options.placeless, &rows, thread_time) {
             plan.options.note(&note);
         }
         if let Some(note) = deep_note(plan.what, &rows) {
@@ -374,6 +379,21 @@ impl Counting {
         let profile = self.printer.profile(&mut names, &rows.rows, &about);
         picture.write(&profile, plan.options.quiet)
     }
+}
+
+/// What is said of threads that a profile of the CPU shows nothing of, most of the time.
+fn waiting_note(
+    placeless: Option<Placeless>,
+    rows: &Rows,
+    thread_time: Option<Duration>,
+) -> Option<String> {
+    let hz = placeless?.samples_hz()?;
+    let samples: u64 = rows.rows.iter().map(|row| row.count).sum();
+    let ran = samples as f64 / f64::from(hz);
+    let waited = 100.0 * (1.0 - ran / thread_time?.as_secs_f64());
+    (waited >= 1.0).then(|| {
+        format!("{waited:.0} % of these threads' time was waiting: --off-cpu shows what for")
+    })
 }
 
 /// What is said of stacks that have more frames than any stack can.

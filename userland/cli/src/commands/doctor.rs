@@ -186,8 +186,12 @@ fn module(machine: &Machine, signing: Verdict) -> Check {
         ),
     };
     let mend = match machine.is_debians() {
+        true if machine.has_dkms_source() => {
+            format!("dkms autoinstall -k {release}, which says what is missing")
+        }
         true => format!(
-            "apt install ./nsprobe-modules-{release}_*.deb, which `make packages KVER={release}` builds"
+            "apt install ./nsprobe-modules-{release}_*.deb, which `make packages KVER={release}` \
+             builds; or ./nsprobe-dkms_*.deb"
         ),
         false => "boot one of Debian's backports kernels: docs/kernels.md".into(),
     };
@@ -442,6 +446,12 @@ mod tests {
             &module(&none, Verdict::Good),
             Verdict::Bad,
             "make packages KVER=7.2.12+deb13-amd64",
+        );
+        let dkms = machine("dkms", &[("usr/src/nsprobe-0.1.0/dkms.conf", b"")]);
+        says(
+            &module(&dkms, Verdict::Good),
+            Verdict::Bad,
+            "dkms autoinstall -k 7.2.12+deb13-amd64",
         );
         let other = "lib/modules/7.2.9+deb13-amd64/updates/nsprobe.ko.xz";
         let other = machine("other", &[(other, b"")]);

@@ -338,6 +338,12 @@ impl<'a> Run<'a> {
         only.filter(|_| !self.inputs.options.tasks.children)
     }
 
+    /// For how long the target's threads have been there since the run began, all together; `None`
+    /// if that is not known.
+    pub fn thread_time(&self) -> Option<Duration> {
+        self.target.thread_time(self.begun.elapsed())
+    }
+
     /// The lookup of names for hits. Call it once: it takes the probed files.
     pub fn live(&mut self) -> Live {
         let wants = &self.inputs.wants;

@@ -17,7 +17,8 @@ use group::Group;
 use libnsprobe::common::abi::{FILTER_PIDS_MAX, RING_BYTES_MIN};
 use libnsprobe::{Device, Filter, SetupOptions};
 use nsprobe_containers::{
-    open_here, open_in, ContainerTasks, OpenedFile, Process, Running, Runtime,
+    open_here, open_in, processes_in_pid_namespace, thread_time, ContainerTasks, OpenedFile,
+    Process, Running, Runtime,
 };
 use nsprobe_symbolize::Binary;
 use nsprobe_text::counted;
@@ -328,6 +329,22 @@ impl Target {
             true => Reach::One,
             false => Reach::Several,
         }
+    }
+
+    /// For how long its threads have been there within the last `span`, all together; `None` if that
+    /// is not known, or of the whole machine.
+    pub(crate) fn thread_time(&self, span: Duration) -> Option<Duration> {
+        let pids = match self {
+            Target::Host | Target::Command(_) | Target::Group(_) => return None,
+            Target::Processes(all) => all.iter().map(Process::pid).collect(),
+            Target::Container(container) => match container.scope().ok()? {
+                ContainerTasks::PidNamespace(space) => processes_in_pid_namespace(space).ok()?,
+                ContainerTasks::Cgroup(_) | ContainerTasks::Processes => return None,
+            },
+        };
+        let times = pids.into_iter().map(|pid| thread_time(pid, span));
+        // One may have ended meanwhile.
+        Some(times.filter_map(Result::ok).sum()).filter(|time| *time > Duration::ZERO)
     }
 
     /// The process, if it is one; for a command it is `started`.

@@ -110,6 +110,17 @@ impl Machine {
         found
     }
 
+    /// Whether dkms has the module's source.
+    pub(super) fn has_dkms_source(&self) -> bool {
+        let folders = fs::read_dir(self.root.join("usr/src"));
+        let mut folders = folders.into_iter().flatten().flatten();
+        folders.any(|folder| {
+            let name = folder.file_name();
+            name.as_encoded_bytes().starts_with(b"nsprobe-")
+                && folder.path().join("dkms.conf").exists()
+        })
+    }
+
     /// None where there is no such variable: without UEFI.
     pub(super) fn is_secure_boot(&self) -> Option<bool> {
         let variable = fs::read(self.root.join(SECURE_BOOT)).ok()?;
