@@ -29,6 +29,7 @@ const ROWS: &str = "16384";
                   Examples:\n  \
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
+                  nsprobe profile --off-cpu -c web -t 10 --by comm,kind\n  \
                   nsprobe profile -c web -t 10 -o web.svg",
     mut_arg("by", by_of_profile),
     mut_arg("output", of_profile),
@@ -48,7 +49,7 @@ pub(super) struct ProfileArguments {
     ///
     /// They are counted, and the time that they took together is said.
     #[arg(long, help_heading = SHOW, value_name = "TIME", requires = "off_cpu", default_value = "1ms",
-          value_parser = wait)]
+          value_parser = wait, allow_negative_numbers = true)]
     min: Duration,
     /// Print stacks, not functions
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "callers"])]
@@ -126,9 +127,8 @@ impl ProfileArguments {
                 false => by.to_owned(),
             });
         }
-        if self.off_cpu {
-            table.by = Some(keys_of_waits(table.by.as_deref().unwrap_or("kind")));
-        }
+        let usual = self.off_cpu.then_some("kind");
+        table.by = table.by.as_deref().or(usual).map(keys_of_waits);
         let mut plan = table.plan(options, printing, what, None)?;
         plan.are_keys_of_picture = are_keys_of_picture;
         let is_usual = !self.off_cpu && !self.no_kernel_stack && rights::may_see_kernel();
