@@ -287,7 +287,8 @@ test! { core, a_hostile_program_costs_a_sample_little, module, cpus = 2 }
 /// files of empty notes were read from end to end, and all mappings looked at twice, in each sample.
 fn a_hostile_program_costs_a_sample_little() {
     let _module = Module::load();
-    let session = Session::with_rings(1 << 22);
+    // Room for what comes while this gets no CPU for seconds: a copy takes 16 KB.
+    let session = Session::with_rings(1 << 24);
     let hostile = Victim::start("many_notes", &[]);
     let neighbour = Killed(
         Command::new(victim::path("shares"))
