@@ -25,6 +25,7 @@
 //! - [`sampler`]: interrupts that sample tasks;
 //! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`step`]: a step of a walk, as C compares it with memory;
+//! - [`system_call`]: the system call that the current task is in;
 //! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
 //! - [`task_walk`]: all threads, by number;
 //! - [`task_work`]: work that a task does on its way back to user space;
@@ -32,7 +33,6 @@
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
-//! - [`user_call`]: the system call that the current task is in;
 //! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them.
 //!
@@ -65,6 +65,7 @@ pub(crate) mod returns;
 pub(crate) mod sampler;
 pub(crate) mod scratch;
 pub(crate) mod step;
+pub(crate) mod system_call;
 pub(crate) mod task;
 pub(crate) mod task_points;
 pub(crate) mod task_walk;
@@ -72,7 +73,6 @@ pub(crate) mod task_work;
 pub(crate) mod thread;
 pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
-pub(crate) mod user_call;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
 

@@ -29,18 +29,38 @@ numbered! {
     }
 }
 
-numbered! {
-    /// What a file descriptor refers to.
-    pub enum FileKind {
-        /// None of the others, or nothing.
-        Other = 0,
-        /// A regular file, a directory or a block device.
-        File = 1,
-        /// A pipe or FIFO.
-        Pipe = 2,
-        /// A socket.
-        Socket = 3,
+/// The system call that a task is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemCall {
+    /// None: the task came into the kernel by an exception or an interrupt.
+    None,
+    /// One of a 64-bit program, by its x86-64 number.
+    Number(u32),
+    /// One of a 32-bit program, whose calls have other numbers.
+    Of32Bit,
+}
+
+impl SystemCall {
+    /// Its x86-64 number.
+    pub fn number(self) -> Option<u32> {
+        match self {
+            SystemCall::Number(number) => Some(number),
+            SystemCall::None | SystemCall::Of32Bit => None,
+        }
     }
+}
+
+/// What a file descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file, a directory or a block device.
+    File,
+    /// A pipe or FIFO.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// None of these, or nothing.
+    Other,
 }
 
 /// `TASK_STOPPED` and `TASK_TRACED` of the tracepoint `sched_switch`, and `TASK_FROZEN`
@@ -52,12 +72,11 @@ const STATE_KERNEL_LOCK: u32 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 
 impl WaitKind {
-    /// What a task waits for that left its CPU in `state` (`TASK_*`; zero: it could run) in the
-    /// x86-64 system call `call` with this first argument; `None`: in no call. `file` says what the
-    /// descriptor in that argument refers to.
+    /// What a task waits for that left its CPU in `state` (`TASK_*`; zero: it could run) in `call`
+    /// with this first argument. `file` looks up what the descriptor in that argument refers to.
     pub fn of(
         state: u32,
-        call: Option<u32>,
+        call: SystemCall,
         argument: u64,
         file: impl FnOnce() -> FileKind,
     ) -> WaitKind {
@@ -70,8 +89,10 @@ impl WaitKind {
         if state & STATE_KERNEL_LOCK != 0 {
             return WaitKind::Other;
         }
-        let Some(call) = call else {
-            return WaitKind::Page;
+        let call = match call {
+            SystemCall::None => return WaitKind::Page,
+            SystemCall::Of32Bit => return WaitKind::Other,
+            SystemCall::Number(call) => call,
         };
         // arch/x86/entry/syscalls/syscall_64.tbl.
         match call {
@@ -134,34 +155,33 @@ mod tests {
 
     #[test]
     fn a_wait_is_for_what_its_call_says() {
-        let of = |state, call, argument, file| WaitKind::of(state, call, argument, || file);
+        use SystemCall::{None, Number, Of32Bit};
         let none = FileKind::Other;
         for (state, call, argument, file, kind) in [
-            (0, Some(202), 0, none, WaitKind::Cpu),
+            (0, Number(202), 0, none, WaitKind::Cpu),
             (0, None, 0, none, WaitKind::Cpu),
-            (1, Some(202), 0, none, WaitKind::Lock),
+            (1, Number(202), 0, none, WaitKind::Lock),
             (2, None, 0, none, WaitKind::Page),
-            (1, Some(0), 3, FileKind::Socket, WaitKind::Socket),
-            (1, Some(0), 3, FileKind::Pipe, WaitKind::Pipe),
-            (2, Some(0), 3, FileKind::File, WaitKind::File),
-            (1, Some(0), 3, none, WaitKind::Other),
-            (1, Some(232), 3, none, WaitKind::Poll),
-            (1, Some(230), 0, none, WaitKind::Sleep),
-            (1, Some(61), 0, none, WaitKind::Child),
-            (2, Some(56), 0x4111, none, WaitKind::Child),
-            (2, Some(56), 0x111, none, WaitKind::Other),
-            (2, Some(257), 0, none, WaitKind::File),
-            (4, Some(202), 0, none, WaitKind::Stopped),
-            (8, Some(101), 0, none, WaitKind::Stopped),
-            (0x8000, Some(35), 0, none, WaitKind::Stopped),
+            (1, Number(0), 3, FileKind::Socket, WaitKind::Socket),
+            (1, Number(0), 3, FileKind::Pipe, WaitKind::Pipe),
+            (2, Number(0), 3, FileKind::File, WaitKind::File),
+            (1, Number(0), 3, none, WaitKind::Other),
+            (1, Number(232), 3, none, WaitKind::Poll),
+            (1, Number(230), 0, none, WaitKind::Sleep),
+            (1, Number(61), 0, none, WaitKind::Child),
+            (2, Number(56), 0x4111, none, WaitKind::Child),
+            (2, Number(56), 0x111, none, WaitKind::Other),
+            (2, Number(257), 0, none, WaitKind::File),
+            (4, Number(202), 0, none, WaitKind::Stopped),
+            (8, Number(101), 0, none, WaitKind::Stopped),
+            (0x8000, Number(35), 0, none, WaitKind::Stopped),
             (0x1000, None, 0, none, WaitKind::Other),
-            (1, Some(9999), 0, none, WaitKind::Other),
+            (1, Number(9999), 0, none, WaitKind::Other),
+            (1, Of32Bit, 0, none, WaitKind::Other),
+            (0, Of32Bit, 0, none, WaitKind::Cpu),
         ] {
-            assert_eq!(
-                of(state, call, argument, file),
-                kind,
-                "{call:?} in {state:#x}"
-            );
+            let found = WaitKind::of(state, call, argument, || file);
+            assert_eq!(found, kind, "{call:?} in {state:#x}");
         }
     }
 }

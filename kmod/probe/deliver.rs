@@ -20,7 +20,7 @@ use crate::{
     },
     stack::Stack,
     sys::{
-        kernel_stack,
+        kernel_stack::{self, Innermost},
         scratch::Words,
         uprobe::Verdict, //
     },
@@ -123,8 +123,8 @@ impl Probe {
     ) -> Outcome {
         let mut stack = Stack::new();
         if self.flags & PROBE_KERNEL_STACK != 0 {
-            if let Some(from) = hit.kernel_stack() {
-                push_kernel_frames(&mut stack, from);
+            if let Some(innermost) = hit.kernel_stack() {
+                push_kernel_frames(&mut stack, innermost);
             }
         }
         let mut end = self.capture(&mut stack, hit);
@@ -159,9 +159,9 @@ impl Probe {
 /// stacks have kernel frames.
 #[cold]
 #[inline(never)]
-fn push_kernel_frames(stack: &mut Stack, from: kernel_stack::From) {
+fn push_kernel_frames(stack: &mut Stack, innermost: Innermost) {
     let mut words = Words::<KERNEL_WORDS_MAX>::new();
-    kernel_stack::append(&mut words, from);
+    kernel_stack::append(&mut words, innermost);
     for (number, address) in words.as_slice().iter().enumerate().take(KERNEL_FRAMES_MAX) {
         let method = match number {
             0 => Method::Registers,

@@ -16,9 +16,8 @@ use crate::{
         counters::{Here, Outcome},
         deliver::Found,
         entry_values::PendingCall,
-        hit::{Hit, Origin},
+        hit::{Hit, Origin, Wait},
         program::Program,
-        waits::Waited,
         Probe,
         Role,
         Sink, //
@@ -31,7 +30,10 @@ use crate::{
     },
     table::Table, //
 };
-use core::sync::atomic::Ordering::Relaxed;
+use core::{
+    ops::Range,
+    sync::atomic::Ordering::Relaxed, //
+};
 
 impl Hook for Probe {
     /// The fast path: a count and the fast filter, inline. Everything else is called.
@@ -153,7 +155,6 @@ impl Probe {
             address: at.wrapping_sub(self.breakpoint_delta),
             origin: Origin::Breakpoint,
             ended,
-            wait: None,
         }
     }
 
@@ -168,29 +169,35 @@ impl Probe {
         if let Origin::Kernel(_) = origin {
             here.in_kernel();
         }
-        match &self.at_entry {
-            Some(program) => self.run(program, &hit, &mut 0),
-            None => self.deliver(&hit, &Found::default()),
-        };
+        self.deliver_placeless(&hit);
     }
 
     /// Handles the end of a wait of the current task, which the filter has admitted; `regs` are its
     /// user registers.
-    pub(crate) fn waited(&self, regs: &Regs<'_>, here: Here<'_>, ended: &Waited) {
+    pub(crate) fn waited(
+        &self,
+        regs: &Regs<'_>,
+        here: Here<'_>,
+        sequence: u64,
+        time: Range<u64>,
+        wait: Wait,
+    ) {
         let current = Current::get();
         let began = PendingCall {
-            time_ns: ended.began_ns,
+            time_ns: time.start,
             ..PendingCall::default()
         };
-        let hit = Hit {
-            now_ns: ended.ended_ns,
-            origin: Origin::Wait,
-            wait: Some(ended.wait),
-            ..self.new_hit(regs, &current, here, ended.sequence, regs.ip(), Some(began))
-        };
+        self.deliver_placeless(&Hit {
+            now_ns: time.end,
+            origin: Origin::Wait(wait),
+            ..self.new_hit(regs, &current, here, sequence, regs.ip(), Some(began))
+        });
+    }
+
+    fn deliver_placeless(&self, hit: &Hit<'_>) {
         match &self.at_entry {
-            Some(program) => self.run(program, &hit, &mut 0),
-            None => self.deliver(&hit, &Found::default()),
+            Some(program) => self.run(program, hit, &mut 0),
+            None => self.deliver(hit, &Found::default()),
         };
     }
 

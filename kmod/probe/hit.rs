@@ -9,14 +9,14 @@ use crate::{
         entry_values::PendingCall, //
     },
     sys::{
-        kernel_stack,
+        kernel_stack::Innermost,
         task::Current,
         uprobe::Regs, //
     }, //
 };
 
 /// A wait that a hit is about.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) kind: WaitKind,
     /// The system call that the task is in.
@@ -37,7 +37,7 @@ pub(crate) enum Origin {
     /// A sample of the kernel, interrupted at this instruction pointer.
     Kernel(u64),
     /// A wait.
-    Wait,
+    Wait(Wait),
 }
 
 /// A hit of a task that is traced.
@@ -55,22 +55,29 @@ pub(crate) struct Hit<'a> {
     /// For a return: the call that ends here; its time is zero if its entry was not seen. For a
     /// wait: when it began.
     pub(crate) ended: Option<PendingCall>,
-    pub(crate) wait: Option<Wait>,
 }
 
 impl Hit<'_> {
     /// Whether the task is in the kernel for another reason than a breakpoint.
     pub(crate) fn is_in_kernel(&self) -> bool {
-        matches!(self.origin, Origin::Kernel(_) | Origin::Wait)
+        matches!(self.origin, Origin::Kernel(_) | Origin::Wait(_))
     }
 
     /// Where its stack in the kernel begins, if it has one.
-    pub(crate) fn kernel_stack(&self) -> Option<kernel_stack::From> {
+    pub(crate) fn kernel_stack(&self) -> Option<Innermost> {
         match self.origin {
-            Origin::Breakpoint => Some(kernel_stack::From::Here),
-            Origin::Kernel(ip) => Some(kernel_stack::From::Interrupted(ip)),
-            Origin::Wait => Some(kernel_stack::From::Scheduler),
+            Origin::Breakpoint => Some(Innermost::Here),
+            Origin::Kernel(ip) => Some(Innermost::Interrupted(ip)),
+            Origin::Wait(_) => Some(Innermost::CallerOfScheduler),
             Origin::User => None,
+        }
+    }
+
+    /// The wait that it is about.
+    pub(crate) fn wait(&self) -> Option<Wait> {
+        match self.origin {
+            Origin::Wait(wait) => Some(wait),
+            Origin::Breakpoint | Origin::User | Origin::Kernel(_) => None,
         }
     }
 

@@ -111,8 +111,8 @@ impl Probe {
     #[inline(never)]
     fn record_with_kernel_stack(&self, hit: &Hit<'_>, fields: &[u64]) -> bool {
         let mut words = Words::<{ KERNEL_WORDS_MAX + OUTPUT_WORDS_MAX }>::new();
-        if let Some(from) = hit.kernel_stack() {
-            kernel_stack::append(&mut words, from);
+        if let Some(innermost) = hit.kernel_stack() {
+            kernel_stack::append(&mut words, innermost);
         }
         words.extend(fields);
         let tail = Tail {

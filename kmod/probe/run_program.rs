@@ -131,7 +131,7 @@ impl Probe {
             now_ns: hit.now_ns,
             probe_address: hit.address,
             elapsed_ns: hit.elapsed_ns(),
-            wait: hit.wait,
+            wait: hit.wait(),
             values: hit.ended.unwrap_or_default().values,
             spans: self.spans.as_deref(),
             ended: None,

@@ -9,55 +9,43 @@ use super::wait_rows::{Left, WaitRows};
 use crate::{
     common::{
         abi::WAITS_A_SECOND,
+        limit::Bucket,
         program::Register,
-        wait::takes_file, //
+        wait::{takes_file, WaitKind}, //
     },
     probe::{
         counters::{Here, Outcome},
         hit::Wait,
+        limits::TokenBucket,
         Probe, //
     },
     sys::{
         self,
         any_task::AnyTask,
         by_interrupt::{ByInterrupt, Interrupting},
+        kernel_stack,
         memory,
         rcu_slot::Reading,
+        system_call,
         task::Current,
         task_points::{Switch, TaskHook},
-        uprobe::Regs,
-        user_call::UserCall, //
+        uprobe::Regs, //
     }, //
-};
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::Relaxed, //
 };
 use kernel::{
     prelude::*,
     sync::{rcu, Arc}, //
 };
 
-const SECOND_NS: u64 = 1_000_000_000;
 /// `TASK_DEAD` of include/linux/sched.h: the task never gets a CPU again.
 const STATE_DEAD: u32 = 0x80;
 
-/// A wait that has ended.
-#[derive(Clone, Copy)]
-pub(crate) struct Waited {
-    pub(crate) began_ns: u64,
-    pub(crate) ended_ns: u64,
-    pub(crate) sequence: u64,
-    pub(crate) wait: Wait,
-}
-
-/// What is left to the interrupt.
+/// A wait that is over, as it is left to the interrupt.
 #[derive(Clone, Copy)]
 pub(crate) struct Over {
     left: Left,
     took_ns: u64,
     ended_ns: u64,
-    cpu: u32,
 }
 
 /// The probe whose hits are waits.
@@ -74,18 +62,20 @@ pub(crate) struct Waits {
 /// What a CPU needs.
 struct OnCpu {
     interrupt: ByInterrupt<Hits>,
-    /// The second in which it took stacks, and how many: 40 and 24 bits.
-    taken: AtomicU64,
+    /// What it may still take in this second.
+    room: TokenBucket,
 }
 
 impl Waits {
     /// Follows waits from `min_ns` on; they are hits of this probe.
     pub(crate) fn new(probe: Probe, min_ns: u64) -> Result<Self> {
+        kernel_stack::find_scheduler();
         let hits = Arc::new(Hits(probe), memory::GFP_REQUEST)?;
+        let a_second = Bucket::new(WAITS_A_SECOND, WAITS_A_SECOND).ok_or(EINVAL)?;
         let on = memory::made_for_each_cpu(|| {
             Ok(OnCpu {
                 interrupt: ByInterrupt::new(hits.clone()),
-                taken: AtomicU64::new(0),
+                room: TokenBucket::new(a_second),
             })
         })?;
         Ok(Waits {
@@ -165,14 +155,13 @@ impl Waits {
         let Some(on) = self.on.get(here.cpu as usize) else {
             return here.count(Outcome::Missed);
         };
-        if !on.may_take(now_ns) {
+        if on.room.take(now_ns, 1) != Some(true) {
             return here.count(Outcome::Limited);
         }
         let over = Over {
             left,
             took_ns,
             ended_ns: now_ns,
-            cpu: here.cpu,
         };
         if !on.interrupt.leave(task.address(), over) {
             here.count(Outcome::Missed);
@@ -180,25 +169,9 @@ impl Waits {
     }
 }
 
-impl OnCpu {
-    /// Whether one more stack may be taken in this second. Only this CPU writes it.
-    fn may_take(&self, now_ns: u64) -> bool {
-        let second = now_ns / SECOND_NS;
-        let taken = self.taken.load(Relaxed);
-        let count = match taken >> 24 == second {
-            true => taken & 0xff_ffff,
-            false => 0,
-        };
-        self.taken
-            .store(second << 24 | count.wrapping_add(1), Relaxed);
-        count < WAITS_A_SECOND.into()
-    }
-}
-
 impl TaskHook for Waits {
     fn switched(&self, switch: &Switch<'_>) {
-        let cpu = Current::get().cpu_hint();
-        let Some(here) = self.hits.0.counters.here(cpu) else {
+        let Some(here) = self.hits.here() else {
             return;
         };
         let clock_ns = sys::scheduler_clock_ns();
@@ -207,37 +180,42 @@ impl TaskHook for Waits {
     }
 }
 
+impl Hits {
+    /// The counters of this CPU.
+    fn here(&self) -> Option<Here<'_>> {
+        self.0.counters.here(Current::get().cpu_hint())
+    }
+}
+
 impl Interrupting for Hits {
     type Left = Over;
 
     fn run(&self, over: &Over, regs: &Regs<'_>) {
-        let Some(here) = self.0.counters.here(over.cpu) else {
+        let Some(here) = self.here() else {
             return;
         };
         let guard = rcu::read_lock();
-        let task = AnyTask::current(Reading::under_rcu(&guard));
-        let call = UserCall::of_current(regs);
+        let reading = Reading::under_rcu(&guard);
+        let call = system_call::of_current(regs);
         let argument = regs.get(Register::Rdi).unwrap_or(0);
+        let fd = argument as u32;
         let left = &over.left;
-        let waited = Waited {
-            began_ns: over.ended_ns.saturating_sub(over.took_ns),
-            ended_ns: over.ended_ns,
-            sequence: left.sequence.into(),
-            wait: Wait {
-                kind: call.wait_kind(left.state, argument),
-                call: call.number(),
-                file: call
-                    .number()
-                    .filter(|number| left.state != 0 && takes_file(*number))
-                    .map(|_| argument as u32),
-                for_cpu_ns: task.run_delay_ns().saturating_sub(left.run_delay_ns),
-            },
+        let takes_file = |number: &u32| left.state != 0 && takes_file(*number);
+        let run_delay_ns = AnyTask::current(reading).run_delay_ns();
+        let wait = Wait {
+            kind: WaitKind::of(left.state, call, argument, || {
+                system_call::file_kind(fd, reading)
+            }),
+            call: call.number(),
+            file: call.number().filter(takes_file).map(|_| fd),
+            for_cpu_ns: run_delay_ns.saturating_sub(left.run_delay_ns),
         };
-        self.0.waited(regs, here, &waited);
+        let time = over.ended_ns.saturating_sub(over.took_ns)..over.ended_ns;
+        self.0.waited(regs, here, left.sequence.into(), time, wait);
     }
 
-    fn miss(&self, over: &Over) {
-        if let Some(here) = self.0.counters.here(over.cpu) {
+    fn miss(&self, _over: &Over) {
+        if let Some(here) = self.here() {
             here.count(Outcome::Missed);
         }
     }

@@ -7,13 +7,14 @@ use core::{
     ffi::{c_char, c_int, c_uint, c_ulong},
     sync::atomic::{AtomicU64, Ordering::Relaxed}, //
 };
+use kernel::bindings;
 
 extern "C" {
     /// `include/linux/stacktrace.h`: writes the return addresses of the current task's kernel
     /// stack, innermost first; returns their number.
     fn stack_trace_save(store: *mut c_ulong, size: c_uint, skip: c_uint) -> c_uint;
-    /// `include/linux/kallsyms.h`: writes `name+offset/size`, at most `KSYM_SYMBOL_LEN` bytes;
-    /// returns their number. Any context.
+    /// `include/linux/kallsyms.h`: writes `name+0xoffset/0xsize` and a NUL, at most
+    /// `KSYM_SYMBOL_LEN` bytes; returns their number.
     fn sprint_symbol(buffer: *mut c_char, address: c_ulong) -> c_int;
 }
 
@@ -22,70 +23,75 @@ const SYMBOL_BYTES: usize = 1024;
 
 /// Where the stack of a hit begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Innermost {
     /// Here.
     Here,
     /// Where the current interrupt came upon the task.
     Interrupted(u64),
     /// Where the task has called the scheduler, which has just given it a CPU.
-    Scheduler,
+    CallerOfScheduler,
 }
 
-/// Appends its addresses, innermost first. Any context; for the scheduler's an interrupt.
-pub(crate) fn append<const N: usize>(words: &mut Words<N>, from: From) {
+/// Appends its addresses, innermost first. Any context; for callers of the scheduler an interrupt.
+pub(crate) fn append<const N: usize>(words: &mut Words<N>, innermost: Innermost) {
     let mut all = [0u64; KERNEL_WORDS_MAX];
     // SAFETY: There is room for that many; an unsigned long is a u64 on the machines that
     // this is for.
     let count = unsafe { stack_trace_save(all.as_mut_ptr().cast(), KERNEL_WORDS_MAX as c_uint, 0) };
     let taken = all.get(..count as usize).unwrap_or(&[]);
-    let of_task = match from {
-        From::Here => Some(taken),
-        From::Interrupted(ip) => {
+    let of_task = match innermost {
+        Innermost::Here => Some(taken),
+        Innermost::Interrupted(ip) => {
             let first = taken.iter().position(|address| *address == ip);
             first.and_then(|first| taken.get(first..))
         }
-        From::Scheduler => callers_of_scheduler(taken),
+        Innermost::CallerOfScheduler => callers_of_scheduler(taken),
     };
     // Without room for all of it, none is appended.
-    let _ = match (of_task, from) {
+    let _ = match (of_task, innermost) {
         (Some(of_task), _) => words.extend(of_task),
-        (None, From::Interrupted(ip)) => words.push(ip),
-        (None, From::Here | From::Scheduler) => false,
+        (None, Innermost::Interrupted(ip)) => words.push(ip),
+        (None, Innermost::Here | Innermost::CallerOfScheduler) => false,
     };
 }
 
-/// Where tasks go on in `__schedule()` and in `schedule()`, once such a place was seen. Each is
-/// called in one place, or few, of which the last one seen is kept.
-static IN_SCHEDULER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Where `schedule()` ends; zero as long as that is not known.
+static SCHEDULE_END: AtomicU64 = AtomicU64::new(0);
+/// Where `__schedule()` goes on with a task: what `schedule()` has called last.
+static IN_SCHEDULER: AtomicU64 = AtomicU64::new(0);
 
-/// The part of a stack that lies outside of the scheduler; `None` if it is not in there.
-fn callers_of_scheduler(taken: &[u64]) -> Option<&[u64]> {
-    let [inner, outer] = &IN_SCHEDULER;
-    let is_known = |address: &u64| *address == inner.load(Relaxed);
-    let place = match taken.iter().position(is_known) {
-        Some(place) => place,
-        None => {
-            let place = taken.iter().position(|at| is_in(*at, b"__schedule+"))?;
-            inner.store(*taken.get(place)?, Relaxed);
-            place
-        }
-    };
-    let (first, rest) = taken.get(place.wrapping_add(1)..)?.split_first()?;
-    if *first != outer.load(Relaxed) {
-        if !is_in(*first, b"schedule+") {
-            return taken.get(place.wrapping_add(1)..);
-        }
-        outer.store(*first, Relaxed);
-    }
-    Some(rest)
+fn start_of_schedule() -> u64 {
+    bindings::schedule as *const () as u64
 }
 
-/// Whether an address is in the function of this name, which a `+` follows. Slow.
-#[cold]
-#[inline(never)]
-fn is_in(address: u64, name: &[u8]) -> bool {
+/// Finds out where the scheduler is, for [`Innermost::CallerOfScheduler`]. Task context.
+pub(crate) fn find_scheduler() {
+    let start = start_of_schedule();
     let mut buffer = [0u8; SYMBOL_BYTES];
     // SAFETY: There is room for what is written.
-    unsafe { sprint_symbol(buffer.as_mut_ptr().cast(), address as c_ulong) };
-    buffer.starts_with(name)
+    unsafe { sprint_symbol(buffer.as_mut_ptr().cast(), start as c_ulong) };
+    // Behind the slash and `0x`.
+    let digits = buffer.iter().skip_while(|byte| **byte != b'/').skip(3);
+    let digits = digits.map_while(|byte| char::from(*byte).to_digit(16));
+    let bytes = digits.fold(0u64, |value, digit| value << 4 | u64::from(digit));
+    SCHEDULE_END.store(start.wrapping_add(bytes), Relaxed);
+}
+
+/// The part of a stack that lies outside of the scheduler; `None` if it is not in there. A task that
+/// was preempted has not come by way of `schedule()`.
+fn callers_of_scheduler(taken: &[u64]) -> Option<&[u64]> {
+    let schedule = start_of_schedule()..SCHEDULE_END.load(Relaxed);
+    let innermost = match taken.iter().position(|at| schedule.contains(at)) {
+        Some(place) => {
+            if let Some(callee) = place.checked_sub(1).and_then(|inner| taken.get(inner)) {
+                IN_SCHEDULER.store(*callee, Relaxed);
+            }
+            place
+        }
+        None => {
+            let inside = IN_SCHEDULER.load(Relaxed);
+            taken.iter().position(|at| *at == inside)?
+        }
+    };
+    taken.get(innermost.wrapping_add(1)..)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Switch<'a> {
     pub(crate) prev_state: u32,
     /// Whether it was preempted in the kernel.
     pub(crate) preempted: bool,
-    /// The RCU section in which this is told.
+    /// The RCU section of the call.
     pub(crate) reading: Reading<'a>,
 }
 
