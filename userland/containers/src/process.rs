@@ -299,22 +299,19 @@ impl Stat {
     }
 }
 
-/// For how long the threads of a process have been there within the last `span`, all together.
+/// How long the threads of a process have lived within the last `span`, all together.
 pub fn thread_time(pid: u32, span: Duration) -> io::Result<Duration> {
     let uptime = std::fs::read_to_string("/proc/uptime")?;
     let uptime = uptime.split(' ').next().and_then(|word| word.parse().ok());
     let uptime: f64 = uptime.ok_or(io::ErrorKind::InvalidData)?;
     let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or(io::ErrorKind::InvalidData)?;
-    let age = |entry: io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
-        // proc(5): after the name, which may hold anything, `starttime` is the 20th.
-        let began = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
-        let began: u64 = began.parse().ok()?;
-        Some(uptime - began as f64 / ticks as f64)
+    let lived = |thread: io::Result<std::fs::DirEntry>| {
+        let stat = Stat::parse(&std::fs::read(thread.ok()?.path().join("stat")).ok()?)?;
+        let age = uptime - stat.start_time as f64 / ticks as f64;
+        Some(age.clamp(0.0, span.as_secs_f64()))
     };
-    let ages = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(age);
-    let within = ages.map(|age| age.clamp(0.0, span.as_secs_f64()));
-    Ok(Duration::from_secs_f64(within.sum()))
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(Duration::from_secs_f64(threads.filter_map(lived).sum()))
 }
 
 /// The pids of all processes, rising.
@@ -360,6 +357,20 @@ mod tests {
         for end in 0..line.len() {
             let _ = Stat::parse(&line[..end]);
         }
+    }
+
+    #[test]
+    fn threads_live_for_as_long_as_they_are_there() {
+        let mut child = sleeper();
+        let span = Duration::from_secs(3600);
+        let lived = thread_time(child.id(), span);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(lived.unwrap() < Duration::from_secs(60));
+        assert!(thread_time(child.id(), span).is_err());
+        // The first process is as old as the machine.
+        let short = Duration::from_millis(1);
+        assert!(thread_time(1, short).unwrap() >= short);
     }
 
     #[test]

@@ -216,18 +216,6 @@ impl Spec {
     }
 }
 
-/// Why an expression is refused.
-const OF_WAITS: &str = "only a wait has that: `nsprobe profile --off-cpu`";
-
-/// Whether it is known of waits alone.
-fn is_of_wait(kind: &ExpressionKind) -> bool {
-    use Context::{WaitCall, WaitFile, WaitKind, WaitedForCpu};
-    matches!(
-        kind,
-        ExpressionKind::Context(WaitKind | WaitCall | WaitFile | WaitedForCpu)
-    )
-}
-
 impl Compiled {
     /// Compiles the program of samples or waits, by these keys: they are of a task at any place of
     /// its.
@@ -250,11 +238,7 @@ impl Compiled {
             let message = "samples and waits are of no call: they have no result and no time";
             return Err(SpecError::new(key.span.clone(), message));
         }
-        let of_wait = |key: &&Field| key.value.any(&is_of_wait);
-        if let (false, Some(key)) = (are_waits, keys.iter().find(of_wait)) {
-            return Err(SpecError::new(key.span.clone(), OF_WAITS));
-        }
-        Compiled::compile(&Request {
+        let request = Request {
             spec: &spec,
             scope: &Plain {
                 address: 0,
@@ -267,7 +251,8 @@ impl Compiled {
             at_return: false,
             changes: &[],
             ret: None,
-        })
+        };
+        Compiled::compile(&request, are_waits)
     }
 
     /// Compiles the programs of a probe.
@@ -275,27 +260,10 @@ impl Compiled {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn new(request: &Request<'_>) -> Result<Compiled, SpecError> {
-        let keys = match request.sink {
-            Sink::Table { keys, .. } => keys,
-            Sink::Record | Sink::Count | Sink::Spans { .. } => &[],
-        };
-        let spec = request.spec;
-        let fields = spec.fields.iter().map(|field| (&field.value, None));
-        let conditions = spec.condition.iter().map(|condition| (condition, None));
-        let keys = keys.iter().map(|key| (&key.value, Some(SpecText::Keys)));
-        for (expression, text) in fields.chain(conditions).chain(keys) {
-            if expression.any(&is_of_wait) {
-                let error = SpecError::new(expression.span.clone(), OF_WAITS);
-                return Err(match text {
-                    Some(text) => error.within(text),
-                    None => error,
-                });
-            }
-        }
-        Compiled::compile(request)
+        Compiled::compile(request, false)
     }
 
-    fn compile(request: &Request<'_>) -> Result<Compiled, SpecError> {
+    fn compile(request: &Request<'_>, of_wait: bool) -> Result<Compiled, SpecError> {
         let (keys, value): (&[Field], _) = match request.sink {
             Sink::Table { keys, value } => (keys, value),
             Sink::Record | Sink::Count | Sink::Spans { .. } => (&[], None),
@@ -311,6 +279,7 @@ impl Compiled {
             resolver: Resolver {
                 scope: request.scope,
                 at_return,
+                of_wait,
             },
             end: if at_return { End::Return } else { End::Entry },
             steps: Steps::new(

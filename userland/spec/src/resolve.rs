@@ -22,6 +22,8 @@ pub(crate) struct Resolver<'a> {
     pub(crate) scope: &'a dyn Scope,
     /// The probe is hit at returns: arguments and variables are those of the entry.
     pub(crate) at_return: bool,
+    /// Its hits are waits.
+    pub(crate) of_wait: bool,
 }
 
 /// What something is: as the scope says, or as a cast does.
@@ -238,6 +240,9 @@ impl Resolver<'_> {
             ExpressionKind::Context(Context::Elapsed) if !self.at_return => {
                 error(span, "$elapsed is there at the return only")
             }
+            ExpressionKind::Context(
+                Context::WaitKind | Context::WaitCall | Context::WaitFile | Context::WaitedForCpu,
+            ) if !self.of_wait => error(span, "only a wait has that: `nsprobe profile --off-cpu`"),
             ExpressionKind::Context(context) => Ok(Thing::value(
                 Value::Context(*context),
                 Of::integer(8, false),
@@ -251,6 +256,7 @@ impl Resolver<'_> {
                 let inner = Resolver {
                     scope: self.scope,
                     at_return: false,
+                    of_wait: self.of_wait,
                 };
                 let scalar = inner.scalar(of)?;
                 let value = match self.at_return {

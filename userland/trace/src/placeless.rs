@@ -45,14 +45,22 @@ impl Placeless {
         }
     }
 
-    /// The one of this name and number.
-    pub(crate) fn of(name: &str, number: u64) -> Option<Placeless> {
-        match name {
+    /// What the hits of a probe are, by its file, its function and its offset; `None` if it has a
+    /// place.
+    pub(crate) fn of(binary: &str, function: &str, number: u64) -> Option<Placeless> {
+        match function {
+            _ if !binary.is_empty() => None,
             SAMPLES => Some(Placeless::Samples {
                 hz: u32::try_from(number).ok()?,
             }),
             WAITS => Some(Placeless::Waits { min_ns: number }),
             _ => None,
         }
+    }
+
+    /// What all of these are.
+    pub(crate) fn of_all(mut all: impl Iterator<Item = Option<Placeless>>) -> Option<Placeless> {
+        let first = all.next()??;
+        all.all(|one| one == Some(first)).then_some(first)
     }
 }

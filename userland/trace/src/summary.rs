@@ -151,10 +151,7 @@ fn by_cpu(session: &Session, id: ProbeId) -> libnsprobe::Result<BTreeMap<u16, Co
 impl ProbeSummary {
     /// What its hits are, if they have no place in a file.
     pub fn placeless(&self) -> Option<Placeless> {
-        match self.binary.is_empty() {
-            true => Placeless::of(&self.function, self.offset.0),
-            false => None,
-        }
+        Placeless::of(&self.binary, &self.function, self.offset.0)
     }
 
     /// Adds the counters of CPUs.
@@ -197,13 +194,10 @@ impl ProbeLabel {
 impl Summary {
     /// What its hits are, if all are of one such source.
     pub fn placeless(&self) -> Option<Placeless> {
-        let mut all = self.probes.iter().map(ProbeSummary::placeless);
-        let first = all.next()??;
-        all.all(|one| one == Some(first)).then_some(first)
+        Placeless::of_all(self.probes.iter().map(ProbeSummary::placeless))
     }
 
-    /// A note on samples that were not taken, if there are many: of so many a second on each CPU that
-    /// is online.
+    /// A note on samples that were not taken, if there are many, of each CPU that is online.
     pub fn samples_note(&self, placeless: Option<Placeless>) -> Option<String> {
         let hz = placeless?.samples_hz();
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok()??;

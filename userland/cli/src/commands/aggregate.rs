@@ -424,3 +424,28 @@ fn count_of(session: &Session, label: &ProbeLabel) -> anyhow::Result<TableRow> {
         ..TableRow::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_says_how_much_of_the_time_was_waiting() {
+        let rows = Rows {
+            rows: vec![TableRow {
+                count: 50,
+                ..TableRow::default()
+            }],
+            ..Rows::default()
+        };
+        let samples = Some(Placeless::Samples { hz: 100 });
+        let note = |placeless, seconds| {
+            waiting_note(placeless, &rows, Some(Duration::from_secs_f64(seconds)))
+        };
+        assert!(note(samples, 2.0).unwrap().starts_with("75 % of"));
+        // A thread that never waited.
+        assert_eq!(note(samples, 0.5), None);
+        assert_eq!(note(Some(Placeless::Waits { min_ns: 0 }), 2.0), None);
+        assert_eq!(waiting_note(samples, &rows, None), None);
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::args::Detail;
 use crate::output::fields::duration;
-use libnsprobe::common::abi::CALLS_MAX;
+use libnsprobe::common::abi::{CALLS_MAX, WAITS_A_SECOND, WAITS_MAX};
 use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_text::{counted, escaped};
@@ -189,6 +189,21 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
             counted(total.turned_away, "hit")
         )?;
     }
+    if let (Some(Placeless::Waits { .. }), 1..) = (summary.placeless(), total.limited) {
+        writeln!(
+            out,
+            "nsprobe: {} not taken, as there were more than {WAITS_A_SECOND} a second on a CPU: try \
+             a longer --min",
+            counted(total.limited, "wait")
+        )?;
+    }
+    if total.no_row > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} not followed, as there were too many at a time ({WAITS_MAX} on the machine)",
+            counted(total.no_row, "wait")
+        )?;
+    }
     if total.too_deep > 0 {
         writeln!(
             out,
@@ -308,13 +323,18 @@ fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
 /// Hits by outcome; parts that are nothing are said only of plain records.
 pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
+    let (what, over_the_limit) = match placeless {
+        Some(Placeless::Waits { .. }) => ("wait", "not taken (too many a second)"),
+        Some(Placeless::Samples { .. }) => ("sample", "over the limit"),
+        None => ("hit", "over the limit (--rate)"),
+    };
     let parts = [
         (counters.recorded, "recorded", !aggregates),
         (counters.aggregated, "counted", false),
         (counters.filtered, "filtered", true),
         (counters.rejected, "not matching", false),
         (counters.skipped, "skipped (--every)", false),
-        (counters.limited, "over the limit (--rate)", false),
+        (counters.limited, over_the_limit, false),
         (counters.off, "after it was turned off (--runaway)", false),
         (counters.frozen, "after the record was frozen", false),
         (counters.turned_away, "without a row (table full)", false),
@@ -333,11 +353,6 @@ pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> Str
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let what = match placeless {
-        Some(Placeless::Waits { .. }) => "wait",
-        Some(Placeless::Samples { .. }) => "sample",
-        None => "hit",
-    };
     let mut text = format!("{} = {}", counted(counters.hits, what), parts.join(" + "));
     if counters.undecided > 0 {
         text.push_str(&format!(

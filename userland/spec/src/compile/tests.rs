@@ -454,3 +454,21 @@ fn allocations_begin_spans_and_frees_end_them() {
         assert!(error.message.contains(why), "{text}: {}", error.message);
     }
 }
+
+#[test]
+fn what_only_a_wait_has_is_refused_elsewhere() {
+    let keys = Field::parse_list("kind=$kind,late=$runnable > 1ms").unwrap();
+    let compiled = Compiled::placeless(&keys, true).unwrap();
+    assert_eq!(compiled.keys.len(), 2);
+    let refused = |error: SpecError| assert!(error.message.contains("only a wait"), "{error:?}");
+    refused(Compiled::placeless(&keys, false).unwrap_err());
+    for text in ["f($fd)", "f(x=arg1) if $kind == 1"] {
+        refused(compile(text, Sink::Record).unwrap_err());
+    }
+    let value = Field::parse_list("$syscall").unwrap();
+    let sink = Sink::Table {
+        keys: &[],
+        value: value.first().map(|field| &field.value),
+    };
+    refused(compile("f", sink).unwrap_err());
+}

@@ -338,8 +338,8 @@ impl<'a> Run<'a> {
         only.filter(|_| !self.inputs.options.tasks.children)
     }
 
-    /// For how long the target's threads have been there since the run began, all together; `None`
-    /// if that is not known.
+    /// How long the target's threads have lived since the run began, all together; `None` if that is
+    /// not known.
     pub fn thread_time(&self) -> Option<Duration> {
         self.target.thread_time(self.begun.elapsed())
     }

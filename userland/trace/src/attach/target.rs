@@ -331,8 +331,8 @@ impl Target {
         }
     }
 
-    /// For how long its threads have been there within the last `span`, all together; `None` if that
-    /// is not known, or of the whole machine.
+    /// How long its threads have lived within the last `span`, all together; `None` if that is not
+    /// known, and for the whole machine.
     pub(crate) fn thread_time(&self, span: Duration) -> Option<Duration> {
         let pids = match self {
             Target::Host | Target::Command(_) | Target::Group(_) => return None,

@@ -37,10 +37,7 @@ pub struct ProbeLabel {
 impl ProbeLabel {
     /// What its hits are, if they have no place in a file.
     pub fn placeless(&self) -> Option<Placeless> {
-        match self.binary.is_empty() {
-            true => Placeless::of(&self.function, self.offset.0),
-            false => None,
-        }
+        Placeless::of(&self.binary, &self.function, self.offset.0)
     }
 }
 

@@ -85,10 +85,7 @@ impl Capsule {
 
     /// What its hits are, if none has a place in a file.
     pub fn placeless(&self) -> Option<Placeless> {
-        let labels = self.labels();
-        let mut all = labels.iter().map(ProbeLabel::placeless);
-        let first = all.next()??;
-        all.all(|one| one == Some(first)).then_some(first)
+        Placeless::of_all(self.labels().iter().map(ProbeLabel::placeless))
     }
 
     /// Whether stacks were taken.

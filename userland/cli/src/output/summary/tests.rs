@@ -208,3 +208,39 @@ fn losses_are_told_by_cpu() {
     let text = losses(&summary);
     assert!(text.ends_with("CPUs, 5 of probes beyond 256)"), "{text}");
 }
+
+#[test]
+fn waits_that_are_not_in_the_output_are_said() {
+    let mut summary = summary(0, 0);
+    let probe = &mut summary.probes[0];
+    (probe.binary, probe.function) = (String::new(), "waits".into());
+    probe.counters = Counters {
+        hits: 16,
+        aggregated: 1,
+        filtered: 2,
+        limited: 3,
+        below: 4,
+        below_ns: 5_000_000,
+        no_row: 5,
+        unfinished: 1,
+        ..Counters::default()
+    };
+    assert_eq!(summary.problem(), None);
+    let text = |detail| {
+        let mut out = Vec::new();
+        write(&summary, &mut out, detail).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let quiet = text(Detail::Quiet);
+    for lost in ["3 waits not taken", "5 waits not followed"] {
+        assert!(quiet.contains(lost), "{quiet}");
+    }
+    let all = text(Detail::Usual);
+    for part in [
+        "16 waits = 1 counted + 2 filtered",
+        "4 shorter (--min) + 1 going on",
+        "4 waits shorter than --min, 5.000 ms in all",
+    ] {
+        assert!(all.contains(part), "{all}");
+    }
+}

@@ -53,7 +53,7 @@ impl PlannedProbe {
     /// What its hits are, if they have no place in a file.
     pub(crate) fn placeless(&self) -> Option<Placeless> {
         match self.file {
-            None => Placeless::of(&self.function, self.offset.0),
+            None => Placeless::of("", &self.function, self.offset.0),
             Some(_) => None,
         }
     }
