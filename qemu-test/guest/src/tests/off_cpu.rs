@@ -33,13 +33,15 @@ fn parsed(output: &Output) -> (Vec<Value>, Value) {
     (rows, summary)
 }
 
-/// Whether a function is in the stack of a row.
-fn has_function(row: &Value, name: &str) -> bool {
+/// The functions in the stack of a row, the innermost first.
+fn functions(row: &Value) -> Vec<&str> {
     let frames = row["stack"].as_array().expect("a stack");
-    let mut functions = frames
+    let functions = frames
         .iter()
         .flat_map(|frame| frame["functions"].as_array().expect("a list"));
-    functions.any(|function| function["name"] == name)
+    functions
+        .filter_map(|function| function["name"].as_str())
+        .collect()
 }
 
 test! { core, waits_take_as_long_as_the_waiters_clock_says, cpus = 2 }
@@ -54,8 +56,9 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
         "--off-cpu",
         "--min",
         "0",
+        "--kernel-stack",
         "--by",
-        "kind,syscall",
+        "kind,syscall,could_run=$runnable > 0",
         "--json",
         "--",
         &victim,
@@ -65,6 +68,12 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
     println!("{}", output.stderr);
     let (rows, summary) = parsed(&output);
     assert_eq!(summary["unfinished"], Value::Null, "{summary}");
+    // The kernel's frames begin with what has called the scheduler.
+    let in_scheduler = |row: &Value| {
+        let all = functions(row);
+        all.contains(&"schedule") || all.contains(&"__schedule")
+    };
+    assert!(!rows.iter().any(in_scheduler));
     let mut seen = Vec::new();
     for line in output.lines().filter(|line| !line.starts_with('{')) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -78,9 +87,9 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
             name => name,
         };
         let function = format!("wait_{name}");
-        let of_it = rows
-            .iter()
-            .filter(|row| row["key"]["kind"] == kind && has_function(row, &function));
+        let of_it = rows.iter().filter(|row| {
+            row["key"]["kind"] == kind && functions(row).contains(&function.as_str())
+        });
         let of_it: Vec<&Value> = of_it.collect();
         let sum = |of: &str| -> u64 {
             let numbers = of_it.iter().map(|row| row[of].as_u64());
@@ -89,6 +98,14 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
         let (waits, ns) = (sum("count"), sum("sum"));
         println!("{name}: {waits} waits, {ns} ns; by its own clock {count}, {own_ns} ns");
         let slack = own_ns * 3 / 100 + SLACK_NS * waits.max(count);
+        match name {
+            "cpu" => assert!(
+                of_it.iter().all(|row| row["key"]["could_run"] == true),
+                "{of_it:#?}"
+            ),
+            "sleep" => assert!(of_it.iter().all(|row| functions(row)[0] == "do_nanosleep")),
+            _ => {}
+        }
         match name {
             // It also runs meanwhile.
             "file" => assert!(ns <= own_ns && waits > 0, "{name}"),
@@ -126,12 +143,23 @@ fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
     session
         .attach_all(&mut attached)
         .expect("waits are followed");
+    // Another one, for which all waits are too short.
+    let patient = Session::with_rings(1 << 12);
+    let mut below = [Probe {
+        offset: 3_600_000_000_000,
+        ..waits
+    }];
+    patient
+        .attach_all(&mut below)
+        .expect("waits are followed twice");
+    let [below] = below;
     let (_, reply) = session.attach_all(&mut [waits]).expect_err("one is enough");
     assert_eq!(reply.reason, Refusal::Twice as u32);
     let script = "\"$0\" 2 20 20 >/dev/null; \
         strace -f -o /dev/null sh -c 'for n in 1 2 3; do /bin/true; done'; \
-        echo 1 >\"$1/cgroup.freeze\"; sleep 0.1; echo 0 >\"$1/cgroup.freeze\"; \
-        kill -STOP $2; sleep 0.1; kill -CONT $2";
+        echo 1 >\"$1/cgroup.freeze\"; until grep -q 'frozen 1' \"$1/cgroup.events\"; do :; done; \
+        echo 0 >\"$1/cgroup.freeze\"; \
+        kill -STOP $2; until grep -q '^State:.T' /proc/$2/status; do :; done; kill -CONT $2";
     fs::write(CPU, "0").expect("a CPU goes");
     let storm = Command::new("sh")
         .args(["-c", script])
@@ -150,6 +178,17 @@ fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
     );
     // Of those that may be missed: they end, or start a program.
     assert!(counters.missed < counters.hits / 10, "{counters:?}");
+    patient.detach(&[below.id]).expect("it is attached");
+    let counters = patient.counters(below.id);
+    assert!(
+        counters.below >= sleepers && counters.below_ns > 0,
+        "{counters:?}"
+    );
+    assert_eq!(
+        (counters.recorded, counters.lost_full, counters.missed),
+        (0, 0, 0)
+    );
+    drop(patient);
     drop(session);
     module.unload();
 }
