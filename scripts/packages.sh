@@ -122,7 +122,7 @@ dkms() {
     done
     needs='dkms, linux-source-7.2 | linux-source-7.3, rustc, rust-src, bindgen, gcc-14, make, bc'
     # openssl: the kernel's configuration asks what it can do.
-    needs="$needs, flex, bison, libelf-dev, libssl-dev, openssl, pahole, python3-minimal"
+    needs="$needs, flex, bison, libelf-dev, libssl-dev, openssl, pahole, python3"
     needs="$needs, xz-utils"
     pack "$name" "Depends: $needs
 Provides: nsprobe-module
