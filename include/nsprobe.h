@@ -299,7 +299,7 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_REMOTE (1ULL << 22)
 
-/* nsprobe_info.features: NSPROBE_PROBE_WAIT. */
+/* nsprobe_info.features: NSPROBE_PROBE_WAIT and NSPROBE_PROBE_WAKE. */
 #define NSPROBE_FEATURE_WAITS (1ULL << 23)
 
 /* Smallest ring of one CPU, in bytes. */
@@ -617,12 +617,26 @@ struct nsprobe_pid_namespace {
  */
 #define NSPROBE_PROBE_WAIT 8
 
+/*
+ * nsprobe_probe.kind: no place in a file: a hit is the moment when a thread
+ * wakes a task whose wait has taken nsprobe_probe.offset nanoseconds by then,
+ * or when the kernel's network code does while the thread sends. It is taken of
+ * the thread that wakes, filtered or not, with its user stack and the registers
+ * with which it entered the kernel. Of several tasks that it wakes with
+ * interrupts off, one is a hit. NSPROBE_CONTEXT_WOKEN_AT of the waits has its
+ * time. Attached before the NSPROBE_PROBE_WAIT of its session; otherwise as
+ * that.
+ *
+ * NSPROBE_CONTEXT_WOKEN_AT: super::super::program::Context::WokenAt
+ */
+#define NSPROBE_PROBE_WAKE 9
+
 /* Most waits, of all CPUs, that a session follows at a time. */
 #define NSPROBE_WAITS_MAX (1U << 16)
 
 /*
- * Most waits a second of one CPU whose stacks are taken; further ones are
- * counted as limited.
+ * Most waits, and most wakes, a second of one CPU whose stacks are taken;
+ * further ones are counted as limited.
  */
 #define NSPROBE_WAITS_A_SECOND 2000
 
@@ -763,7 +777,7 @@ struct nsprobe_probe {
 	/*
 	 * NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN, NSPROBE_PROBE_CALL,
 	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END, NSPROBE_PROBE_LEAVE,
-	 * NSPROBE_PROBE_SAMPLE or NSPROBE_PROBE_WAIT.
+	 * NSPROBE_PROBE_SAMPLE, NSPROBE_PROBE_WAIT or NSPROBE_PROBE_WAKE.
 	 */
 	__u32 kind;
 	/* NSPROBE_PROBE_* bits. */
@@ -774,8 +788,8 @@ struct nsprobe_probe {
 	__u32 max_frames;
 	/*
 	 * File offset of the instruction that gets the breakpoint. Of
-	 * NSPROBE_PROBE_SAMPLE: how many times a second; of NSPROBE_PROBE_WAIT:
-	 * nanoseconds.
+	 * NSPROBE_PROBE_SAMPLE: how many times a second; of NSPROBE_PROBE_WAIT
+	 * and NSPROBE_PROBE_WAKE: nanoseconds.
 	 */
 	__u64 offset;
 	/*
@@ -2094,6 +2108,29 @@ enum nsprobe_context {
 	 * Of a wait: nanoseconds that the task could run, and waited for a CPU.
 	 */
 	NSPROBE_CONTEXT_WAITED_FOR_CPU = 18,
+	/*
+	 * Of a wait: when the task was woken, CLOCK_MONOTONIC in nanoseconds;
+	 * zero if that is unknown. The hit of a NSPROBE_PROBE_WAKE has the same
+	 * time.
+	 */
+	NSPROBE_CONTEXT_WOKEN_AT = 19,
+	/*
+	 * Of a wait: what woke the task: a struct nsprobe_waker in the upper
+	 * half, the thread's number in the session owner's pid namespace in the
+	 * lower one.
+	 */
+	NSPROBE_CONTEXT_WOKEN_BY = 20,
+	/*
+	 * Of a wait in futex(2): the address that it waits at; zero in other
+	 * calls.
+	 */
+	NSPROBE_CONTEXT_LOCK = 21,
+	/*
+	 * Of such a wait: which thread held the lock when it began: the struct
+	 * nsprobe_proof in the upper half, the thread's number in its own pid
+	 * namespace in the lower one.
+	 */
+	NSPROBE_CONTEXT_LOCK_HOLDER = 22,
 };
 
 /* Values that an entry can keep for its return. */

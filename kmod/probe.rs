@@ -13,6 +13,7 @@ mod followed_calls;
 mod handler;
 pub(crate) mod hit;
 pub(crate) mod limits;
+mod lock_holder;
 pub(crate) mod modify;
 pub(crate) mod program;
 pub(crate) mod record;
@@ -22,6 +23,7 @@ pub(crate) mod samples;
 pub(crate) mod under_way;
 mod wait_rows;
 pub(crate) mod waits;
+pub(crate) mod wakes;
 
 use crate::{
     common::program::Register,

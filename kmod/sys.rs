@@ -108,6 +108,12 @@ pub(crate) fn in_interrupt() -> bool {
     unsafe { helpers::nsprobe_in_interrupt() }
 }
 
+/// Whether the current CPU handles a softirq, and nothing that has interrupted it.
+pub(crate) fn in_softirq() -> bool {
+    // SAFETY: No preconditions.
+    unsafe { helpers::nsprobe_in_softirq() }
+}
+
 /// CLOCK_MONOTONIC in nanoseconds. Any context.
 pub(crate) fn now_ns() -> u64 {
     // SAFETY: `ktime_get_mono_fast_ns` has no preconditions.

@@ -197,7 +197,7 @@ pub const FEATURE_SPANS: u64 = 1 << 20;
 pub const FEATURE_PARTIAL: u64 = 1 << 21;
 /// [`Info::features`]: [`PROBE_MAY_HANG`], [`OBJECT_DROP`] and [`DETACH_ALL`].
 pub const FEATURE_REMOTE: u64 = 1 << 22;
-/// [`Info::features`]: [`PROBE_WAIT`].
+/// [`Info::features`]: [`PROBE_WAIT`] and [`PROBE_WAKE`].
 pub const FEATURE_WAITS: u64 = 1 << 23;
 
 /// Smallest ring of one CPU, in bytes.

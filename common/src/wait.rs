@@ -29,6 +29,86 @@ numbered! {
     }
 }
 
+numbered! {
+    /// What woke a task.
+    pub enum Waker {
+        /// Unknown, or a task that the session's owner does not see.
+        Unknown = 0,
+        /// A thread of a program.
+        Thread = 1,
+        /// Probably this thread: the kernel's network code woke the task while the thread sent.
+        Sender = 2,
+        /// A thread of the kernel.
+        Kernel = 3,
+        /// An interrupt: a timer or a device.
+        Interrupt = 4,
+    }
+}
+
+numbered! {
+    /// What proves who holds a lock.
+    pub enum Proof {
+        /// Nothing: the holder is unknown.
+        None = 0,
+        /// The kernel's own rules for the lock's word.
+        Word = 1,
+        /// The caller: the word is a holder's if the thread waits in `pthread_mutex_lock(3)`,
+        /// `pthread_mutex_timedlock(3)` or `pthread_mutex_clocklock(3)`.
+        Caller = 2,
+    }
+}
+
+/// What is in the two halves of [`Context::WokenBy`](crate::program::Context::WokenBy) and
+/// [`Context::LockHolder`](crate::program::Context::LockHolder).
+pub fn pair(upper: u32, lower: u32) -> u64 {
+    u64::from(upper).wrapping_shl(32) | u64::from(lower)
+}
+
+/// A lock as a thread begins to wait for it in `futex(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWords {
+    /// The call's operation.
+    pub operation: u32,
+    /// The value that the call expects.
+    pub expected: u32,
+    /// What is there.
+    pub word: u32,
+    /// What is eight bytes after it: the owner in a `pthread_mutex_t` of glibc.
+    pub owner: u32,
+}
+
+/// `FUTEX_TID_MASK` and `FUTEX_WAITERS` (include/uapi/linux/futex.h).
+const TID_MASK: u32 = 0x3fff_ffff;
+const WAITERS: u32 = 0x8000_0000;
+/// `FUTEX_PRIVATE_FLAG`.
+const PRIVATE: u32 = 0x80;
+/// The word of a lock of glibc's that is held and waited for.
+const CONTENDED: u32 = 2;
+
+impl LockWords {
+    /// The number of the thread that holds the lock, as the waiting thread's pid namespace has it,
+    /// and what proves that.
+    pub fn holder(self) -> (Proof, u32) {
+        let none = (Proof::None, 0);
+        let found = match self.operation {
+            // FUTEX_LOCK_PI and FUTEX_LOCK_PI2.
+            6 | 13 | 0x86 | 0x8d => (Proof::Word, self.word & TID_MASK),
+            // FUTEX_WAIT of a robust mutex.
+            0 if self.word == self.expected && self.word & WAITERS != 0 => {
+                (Proof::Word, self.word & TID_MASK)
+            }
+            0 | PRIVATE if self.word == CONTENDED && self.expected == CONTENDED => {
+                (Proof::Caller, self.owner)
+            }
+            _ => none,
+        };
+        match found.1 {
+            1..=TID_MASK => found,
+            _ => none,
+        }
+    }
+}
+
 /// The system call that a task is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCall {
@@ -96,8 +176,9 @@ impl WaitKind {
         };
         // arch/x86/entry/syscalls/syscall_64.tbl.
         match call {
-            // futex, futex_waitv, futex_wait.
-            202 | 449 | 455 => WaitKind::Lock,
+            // futex_waitv.
+            449 => WaitKind::Lock,
+            _ if takes_futex(call) => WaitKind::Lock,
             // accept, accept4, connect, sendto, recvfrom, sendmsg, recvmsg, recvmmsg, sendmmsg.
             43 | 288 | 42 | 44..=47 | 299 | 307 => WaitKind::Socket,
             // poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2.
@@ -138,6 +219,22 @@ pub fn takes_file(call: u32) -> bool {
     )
 }
 
+/// Whether a call waits for a futex, whose address is its first argument.
+pub fn takes_futex(call: u32) -> bool {
+    // futex, futex_wait.
+    matches!(call, 202 | 455)
+}
+
+/// Whether a call may send to a socket, which may wake its reader at once.
+pub fn may_send(call: u32) -> bool {
+    matches!(
+        call,
+        // write, close, writev, sendfile, connect, accept, sendto, sendmsg, shutdown, splice,
+        // sendmmsg, io_uring_enter.
+        1 | 3 | 20 | 40 | 42 | 43 | 44 | 46 | 48 | 275 | 288 | 307 | 426
+    )
+}
+
 /// Whether a call waits for a file system, by a path or for all of it.
 fn takes_path(call: u32) -> bool {
     matches!(
@@ -152,6 +249,36 @@ fn takes_path(call: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_is_what_the_words_prove() {
+        let robust = 77 | WAITERS;
+        for (operation, expected, word, owner, holder) in [
+            // Normal, and between processes.
+            (0x80, 2, 2, 77, (Proof::Caller, 77)),
+            (0, 2, 2, 77, (Proof::Caller, 77)),
+            // It was unlocked meanwhile, or has no owner.
+            (0x80, 2, 0, 77, (Proof::None, 0)),
+            (0x80, 2, 2, 0, (Proof::None, 0)),
+            (0x80, 2, 2, u32::MAX, (Proof::None, 0)),
+            (0x86, 0, robust, 5, (Proof::Word, 77)),
+            (0x86, 0, 0, 5, (Proof::None, 0)),
+            (0, robust, robust, 5, (Proof::Word, 77)),
+            (0, robust, 77, 5, (Proof::None, 0)),
+            // A condition variable, a thread's end, a lock of Rust's.
+            (0x189, 0, 0, 77, (Proof::None, 0)),
+            (0x109, 77, 77, 77, (Proof::None, 0)),
+            (0x89, 2, 2, 77, (Proof::None, 0)),
+        ] {
+            let words = LockWords {
+                operation,
+                expected,
+                word,
+                owner,
+            };
+            assert_eq!(words.holder(), holder, "{words:x?}");
+        }
+    }
 
     #[test]
     fn a_wait_is_for_what_its_call_says() {

@@ -11,3 +11,8 @@ bool nsprobe_in_interrupt(void)
 {
 	return !in_task();
 }
+
+bool nsprobe_in_softirq(void)
+{
+	return in_serving_softirq() && !in_hardirq() && !in_nmi();
+}

@@ -194,6 +194,16 @@ impl Probe {
         });
     }
 
+    /// Handles a wake-up by the current task, at `time_ns`; `regs` are its user registers.
+    pub(crate) fn woke(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, time_ns: u64) {
+        let current = Current::get();
+        self.deliver_placeless(&Hit {
+            now_ns: time_ns,
+            origin: Origin::Wake,
+            ..self.new_hit(regs, &current, here, sequence, regs.ip(), None)
+        });
+    }
+
     fn deliver_placeless(&self, hit: &Hit<'_>) {
         match &self.at_entry {
             Some(program) => self.run(program, hit, &mut 0),

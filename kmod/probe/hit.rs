@@ -25,6 +25,21 @@ pub(crate) struct Wait {
     pub(crate) file: Option<u32>,
     /// How long the task could run.
     pub(crate) for_cpu_ns: u64,
+    /// What woke it.
+    pub(crate) woken: Woken,
+    /// Where it waits, in `futex(2)`.
+    pub(crate) lock: Option<u64>,
+    /// Who holds that, as [`Context::LockHolder`](crate::common::program::Context::LockHolder).
+    pub(crate) holder: u64,
+}
+
+/// When and by what a task was woken.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Woken {
+    /// CLOCK_MONOTONIC; zero if it was not seen.
+    pub(crate) at_ns: u64,
+    /// As [`Context::WokenBy`](crate::common::program::Context::WokenBy).
+    pub(crate) by: u64,
 }
 
 /// What caused a hit.
@@ -38,6 +53,8 @@ pub(crate) enum Origin {
     Kernel(u64),
     /// A wait.
     Wait(Wait),
+    /// It wakes another task.
+    Wake,
 }
 
 /// A hit of a task that is traced.
@@ -60,7 +77,10 @@ pub(crate) struct Hit<'a> {
 impl Hit<'_> {
     /// Whether the task is in the kernel for another reason than a breakpoint.
     pub(crate) fn is_in_kernel(&self) -> bool {
-        matches!(self.origin, Origin::Kernel(_) | Origin::Wait(_))
+        matches!(
+            self.origin,
+            Origin::Kernel(_) | Origin::Wait(_) | Origin::Wake
+        )
     }
 
     /// Where its stack in the kernel begins, if it has one.
@@ -69,7 +89,7 @@ impl Hit<'_> {
             Origin::Breakpoint => Some(Innermost::Here),
             Origin::Kernel(ip) => Some(Innermost::Interrupted(ip)),
             Origin::Wait(_) => Some(Innermost::CallerOfScheduler),
-            Origin::User => None,
+            Origin::User | Origin::Wake => None,
         }
     }
 
@@ -77,7 +97,7 @@ impl Hit<'_> {
     pub(crate) fn wait(&self) -> Option<Wait> {
         match self.origin {
             Origin::Wait(wait) => Some(wait),
-            Origin::Breakpoint | Origin::User | Origin::Kernel(_) => None,
+            Origin::Breakpoint | Origin::User | Origin::Kernel(_) | Origin::Wake => None,
         }
     }
 

@@ -193,6 +193,10 @@ impl Machine for HitContext<'_> {
             Context::WaitCall => self.wait?.call.map_or(u64::MAX, u64::from),
             Context::WaitFile => self.wait?.file.map_or(u64::MAX, u64::from),
             Context::WaitedForCpu => self.wait?.for_cpu_ns,
+            Context::WokenAt => self.wait?.woken.at_ns,
+            Context::WokenBy => self.wait?.woken.by,
+            Context::Lock => self.wait?.lock.unwrap_or(0),
+            Context::LockHolder => self.wait?.holder,
         })
     }
 

@@ -24,6 +24,7 @@ use crate::{
             PROBE_STACK,
             PROBE_STACK_IDS,
             PROBE_WAIT,
+            PROBE_WAKE,
             SAMPLE_HZ_MAX,
             SINK_COUNT,
             SINK_RECORD,
@@ -156,7 +157,7 @@ pub(crate) fn program_fits(
 /// The ends of calls where a probe of this kind is hit, and its role in a call.
 fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     Some(match request.kind {
-        PROBE_ENTRY | PROBE_SAMPLE | PROBE_WAIT => (Ends::Entry, Role::Whole),
+        PROBE_ENTRY | PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE => (Ends::Entry, Role::Whole),
         PROBE_RETURN => (Ends::Return, Role::Whole),
         PROBE_CALL => (Ends::Both, Role::Whole),
         PROBE_BEGIN => (Ends::Entry, Role::Begin),
@@ -220,7 +221,7 @@ pub(crate) fn validate_placeless(request: &ProbeRequest) -> Result<(), Refused> 
         return Err(Refused(EINVAL, Refusal::UnknownValue));
     }
     match request.offset {
-        _ if request.kind == PROBE_WAIT => Ok(()),
+        _ if matches!(request.kind, PROBE_WAIT | PROBE_WAKE) => Ok(()),
         1..=SAMPLE_HZ_MAX => Ok(()),
         _ => Err(Refused(EINVAL, Refusal::BadFrequency)),
     }

@@ -4,6 +4,7 @@
 //! No locks: a row belongs to its task, which is switched out and in by one CPU at a time, and the
 //! run queue's lock orders the two.
 
+use super::hit::Woken;
 use crate::{
     common::abi::WAITS_MAX,
     sys::memory, //
@@ -31,6 +32,10 @@ pub(super) struct Left {
     pub(super) state: u32,
     /// The number of the hit.
     pub(super) sequence: u32,
+    /// Who holds the lock that it waits for.
+    pub(super) holder: u64,
+    /// What woke it since.
+    pub(super) woken: Woken,
 }
 
 /// Some rows; the addresses are in a cache line of their own.
@@ -47,6 +52,9 @@ struct Row {
     run_delay_ns: AtomicU64,
     state: AtomicU32,
     sequence: AtomicU32,
+    holder: AtomicU64,
+    woken_ns: AtomicU64,
+    woken_by: AtomicU64,
 }
 
 /// The rows of a session.
@@ -88,6 +96,9 @@ impl WaitRows {
             row.run_delay_ns.store(left.run_delay_ns, Relaxed);
             row.state.store(left.state, Relaxed);
             row.sequence.store(left.sequence, Relaxed);
+            row.holder.store(left.holder, Relaxed);
+            // Of what is noted before this, nothing stays.
+            row.woken_ns.store(left.woken.at_ns, Relaxed);
             return true;
         }
         false
@@ -104,9 +115,30 @@ impl WaitRows {
             run_delay_ns: row.run_delay_ns.load(Relaxed),
             state: row.state.load(Relaxed),
             sequence: row.sequence.load(Relaxed),
+            holder: row.holder.load(Relaxed),
+            woken: Woken {
+                at_ns: row.woken_ns.load(Acquire),
+                by: row.woken_by.load(Relaxed),
+            },
         };
         own.store(0, Release);
         Some(left)
+    }
+
+    /// Notes what wakes a task, if it is there; `wake` gets the time when it left its CPU. Under the
+    /// task's `pi_lock`.
+    #[inline]
+    pub(super) fn note_wake(&self, task: usize, wake: impl FnOnce(u64) -> Woken) {
+        let Some(set) = self.set(task) else {
+            return;
+        };
+        let place = set.tasks.iter().position(|own| own.load(Relaxed) == task);
+        let Some(row) = place.and_then(|place| set.rows.get(place)) else {
+            return;
+        };
+        let woken = wake(row.at_ns.load(Relaxed));
+        row.woken_by.store(woken.by, Relaxed);
+        row.woken_ns.store(woken.at_ns, Release);
     }
 
     /// The number of tasks in it.

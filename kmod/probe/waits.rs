@@ -5,17 +5,21 @@
 //! one again: if the wait was long enough, in an interrupt that comes before the task goes on. So a
 //! task that sleeps keeps nothing of ours but a row, and is not waited for.
 
-use super::wait_rows::{Left, WaitRows};
+use super::{
+    lock_holder,
+    wait_rows::{Left, WaitRows},
+    wakes::{waker, Wakes}, //
+};
 use crate::{
     common::{
         abi::WAITS_A_SECOND,
         limit::Bucket,
-        program::Register,
-        wait::{takes_file, WaitKind}, //
+        program::{Context, Register},
+        wait::{pair, takes_file, takes_futex, WaitKind, Waker}, //
     },
     probe::{
         counters::{Here, Outcome},
-        hit::Wait,
+        hit::{Wait, Woken},
         limits::TokenBucket,
         Probe, //
     },
@@ -28,7 +32,7 @@ use crate::{
         rcu_slot::Reading,
         system_call,
         task::Current,
-        task_points::{Switch, TaskHook},
+        task_points::{Switch, TaskHook, Wake},
         uprobe::Regs, //
     }, //
 };
@@ -57,6 +61,9 @@ pub(crate) struct Waits {
     min_ns: u64,
     rows: WaitRows,
     on: KVVec<OnCpu>,
+    /// Whether the holders of locks are looked for.
+    asks_holders: bool,
+    wakes: Option<Arc<Wakes>>,
 }
 
 /// What a CPU needs.
@@ -67,9 +74,10 @@ struct OnCpu {
 }
 
 impl Waits {
-    /// Follows waits from `min_ns` on; they are hits of this probe.
-    pub(crate) fn new(probe: Probe, min_ns: u64) -> Result<Self> {
+    /// Follows waits from `min_ns` on; they are hits of this probe. `wakes` takes what ends them.
+    pub(crate) fn new(probe: Probe, min_ns: u64, wakes: Option<Arc<Wakes>>) -> Result<Self> {
         kernel_stack::find_scheduler();
+        let asks_holders = uses(&probe, Context::LockHolder);
         let hits = Arc::new(Hits(probe), memory::GFP_REQUEST)?;
         let a_second = Bucket::new(WAITS_A_SECOND, WAITS_A_SECOND).ok_or(EINVAL)?;
         let on = memory::made_for_each_cpu(|| {
@@ -83,7 +91,15 @@ impl Waits {
             rows: WaitRows::new()?,
             on,
             hits,
+            asks_holders,
+            wakes,
         })
+    }
+
+    /// Whether it is to be called at wake-ups.
+    pub(crate) fn asks_wakers(&self) -> bool {
+        let of_waits = [Context::WokenAt, Context::WokenBy];
+        self.wakes.is_some() || of_waits.iter().any(|of| uses(&self.hits.0, *of))
     }
 
     /// Accounts for the waits that go on. Task context, after the last switch.
@@ -116,6 +132,11 @@ impl Waits {
                 false => switch.prev_state,
             },
             sequence: sequence as u32,
+            holder: match self.asks_holders && !switch.preempted && switch.prev_state != 0 {
+                true => lock_holder::of_current(),
+                false => 0,
+            },
+            woken: Woken::default(),
         };
         if !self.rows.put(task.address(), &left) {
             here.count(Outcome::NoRow);
@@ -167,6 +188,43 @@ impl Waits {
             here.count(Outcome::Missed);
         }
     }
+
+    /// What the current CPU does, which wakes a task that has waited since `left_ns`.
+    #[inline(never)]
+    fn wake(&self, left_ns: u64, reading: Reading<'_>) -> Woken {
+        let at_ns = sys::now_ns();
+        let (waker, task) = waker(reading);
+        let Some(task) = task else {
+            return woken(at_ns, waker, 0);
+        };
+        let owner = &self.hits.0.context.session_owner;
+        if !owner.has_in_view(&task) {
+            return woken(at_ns, Waker::Unknown, 0);
+        }
+        let tid = owner.tid(&task);
+        let takes = matches!(waker, Waker::Thread | Waker::Sender);
+        let at_ns = match self.wakes.as_ref().filter(|_| takes) {
+            Some(wakes) => {
+                let waited_ns = sys::scheduler_clock_ns().saturating_sub(left_ns);
+                wakes.woken(&task, waited_ns, at_ns)
+            }
+            None => at_ns,
+        };
+        woken(at_ns, waker, tid)
+    }
+}
+
+/// Whether the program of a probe uses a context.
+fn uses(probe: &Probe, context: Context) -> bool {
+    let program = probe.at_entry.as_ref();
+    program.is_some_and(|program| program.summary().uses(context))
+}
+
+fn woken(at_ns: u64, waker: Waker, tid: u32) -> Woken {
+    Woken {
+        at_ns,
+        by: pair(waker as u32, tid),
+    }
 }
 
 impl TaskHook for Waits {
@@ -177,6 +235,13 @@ impl TaskHook for Waits {
         let clock_ns = sys::scheduler_clock_ns();
         self.left(here, switch, clock_ns);
         self.came(here, &switch.next, clock_ns);
+    }
+
+    fn woken(&self, task: &AnyTask<'_>, how: Wake, reading: Reading<'_>) {
+        if let Wake::Begun = how {
+            let wake = |left_ns| self.wake(left_ns, reading);
+            self.rows.note_wake(task.address(), wake);
+        }
     }
 }
 
@@ -201,6 +266,7 @@ impl Interrupting for Hits {
         let fd = argument as u32;
         let left = &over.left;
         let takes_file = |number: &u32| left.state != 0 && takes_file(*number);
+        let waits_at_lock = |number: &u32| left.state != 0 && takes_futex(*number);
         let run_delay_ns = AnyTask::current(reading).run_delay_ns();
         let wait = Wait {
             kind: WaitKind::of(left.state, call, argument, || {
@@ -209,6 +275,12 @@ impl Interrupting for Hits {
             call: call.number(),
             file: call.number().filter(takes_file).map(|_| fd),
             for_cpu_ns: run_delay_ns.saturating_sub(left.run_delay_ns),
+            woken: match left.woken.at_ns {
+                0 => Woken::default(),
+                _ => left.woken,
+            },
+            lock: call.number().filter(waits_at_lock).map(|_| argument),
+            holder: left.holder,
         };
         let time = over.ended_ns.saturating_sub(over.took_ns)..over.ended_ns;
         self.0.waited(regs, here, left.sequence.into(), time, wait);

@@ -13,7 +13,8 @@ use crate::{
         Refusal,
         PROBES_MAX,
         PROBE_SAMPLE,
-        PROBE_WAIT, //
+        PROBE_WAIT,
+        PROBE_WAKE, //
     },
     context::{Context, Follower},
     filter::Filter,
@@ -23,6 +24,7 @@ use crate::{
         request::{is_one_call, refused_by_kernel, Refused},
         samples::Samples,
         waits::Waits,
+        wakes::Wakes,
         Probe, //
     },
     sys::{
@@ -85,6 +87,7 @@ pub(crate) struct Probes {
     batch: Batch<Probe>,
     sampling: Option<Sampling>,
     waiting: Option<Waiting>,
+    waking: Option<Waking>,
     known: KVVec<ProbeEntry>,
     pub(crate) programs: KVec<Arc<Program>>,
     pub(crate) tables: KVec<Arc<Table>>,
@@ -124,6 +127,20 @@ impl Waiting {
     }
 }
 
+/// The probe whose hits are wake-ups. Waits that are followed share it.
+struct Waking {
+    id: u32,
+    wakes: Arc<Wakes>,
+}
+
+impl Waking {
+    /// Stops taking wake-ups; each that was taken is counted.
+    fn end(self) {
+        self.wakes.end();
+        PROBES.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Why a request was refused, and which probe of it.
 pub(crate) struct RefusedAt {
     pub(crate) index: u32,
@@ -139,6 +156,7 @@ impl Probes {
             batch: Batch::new(),
             sampling: None,
             waiting: None,
+            waking: None,
             known: KVVec::new(),
             programs: KVec::new(),
             tables: KVec::new(),
@@ -148,7 +166,11 @@ impl Probes {
 
     /// The number of attached probes.
     pub(crate) fn attached_count(&self) -> usize {
-        let placeless = [self.sampling.is_some(), self.waiting.is_some()];
+        let placeless = [
+            self.sampling.is_some(),
+            self.waiting.is_some(),
+            self.waking.is_some(),
+        ];
         let placeless = placeless.into_iter().filter(|is_there| *is_there).count();
         self.batch.len().saturating_add(placeless)
     }
@@ -192,7 +214,7 @@ impl Probes {
         is_partial: bool,
     ) -> Result<(), RefusedAt> {
         if let [request] = &mut *requests {
-            if matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT) {
+            if matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE) {
                 let started = self.start_placeless(context, request);
                 return started.map_err(|refused| RefusedAt { index: 0, refused });
             }
@@ -301,6 +323,8 @@ impl Probes {
             sampling.into_iter().for_each(Sampling::end);
             let waiting = self.waiting.take_if(|waiting| ids.contains(&waiting.id));
             waiting.into_iter().for_each(Waiting::end);
+            let waking = self.waking.take_if(|waking| ids.contains(&waking.id));
+            waking.into_iter().for_each(Waking::end);
         }
         for known in ids.iter().filter_map(|id| place(*id)) {
             match self.known.get_mut(known) {
@@ -340,6 +364,7 @@ impl Drop for Probes {
         drop(self.endings.take());
         self.sampling.take().into_iter().for_each(Sampling::end);
         self.waiting.take().into_iter().for_each(Waiting::end);
+        self.waking.take().into_iter().for_each(Waking::end);
         let attached = self.batch.len() as u32;
         // Waits for the handlers, which hold what they use.
         self.batch.unregister_if(|_| true);

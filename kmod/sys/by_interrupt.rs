@@ -87,6 +87,11 @@ impl<H: Interrupting> ByInterrupt<H> {
         true
     }
 
+    /// Whether what was left last is not handled yet. On its CPU.
+    pub(crate) fn has_left(&self) -> bool {
+        self.taken.load(Acquire)
+    }
+
     /// Waits until what was left is handled. Task context, when nothing is left any more.
     pub(crate) fn wait(&self) {
         // SAFETY: Task context; the work was made in `new`.

@@ -135,6 +135,8 @@ extern "C" {
     pub(super) fn nsprobe_in_nmi() -> bool;
     /// `!in_task()`.
     pub(super) fn nsprobe_in_interrupt() -> bool;
+    /// `in_serving_softirq()`, but for what interrupts it.
+    pub(super) fn nsprobe_in_softirq() -> bool;
     /// Whether the current task is in a system call of a 32-bit program.
     pub(super) fn nsprobe_is_32bit_call() -> bool;
     /// The mode of what a file descriptor of the current task refers to; zero for nothing, and for

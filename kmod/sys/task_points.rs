@@ -37,6 +37,9 @@ use kernel::{
 /// The maximum number of sessions that listen at a time.
 const LISTENERS_MAX: usize = 64;
 
+/// As the `TASKS_*`: the beginnings of wake-ups alone. No session requests it by itself.
+pub(crate) const WAKERS: u32 = 1 << 31;
+
 /// A switch from one task to another.
 pub(crate) struct Switch<'a> {
     /// The previous task: the current one.
@@ -81,7 +84,7 @@ pub(crate) trait TaskHook: Send + Sync + 'static {
     /// A CPU switches from one task to another.
     fn switched(&self, _switch: &Switch<'_>) {}
     /// A task is woken.
-    fn woken(&self, _task: &AnyTask<'_>, _how: Wake) {}
+    fn woken(&self, _task: &AnyTask<'_>, _how: Wake, _reading: Reading<'_>) {}
 }
 
 /// A tracepoint, or a kprobe that replaces one.
@@ -124,7 +127,8 @@ impl Point {
             Point::Renamed => TASKS_NAMES,
             Point::CgroupAttached => TASKS_MOVES | TASKS_CPU,
             Point::Switched => TASKS_SWITCHES | TASKS_CPU,
-            Point::Waking | Point::Wakeup | Point::WakeupNew => TASKS_WAKEUPS,
+            Point::Waking => TASKS_WAKEUPS | WAKERS,
+            Point::Wakeup | Point::WakeupNew => TASKS_WAKEUPS,
             Point::Namespaces => TASKS_MOVES,
         }
     }

@@ -449,7 +449,7 @@ impl TaskHook for TaskEvents {
         }
     }
 
-    fn woken(&self, task: &AnyTask<'_>, how: Wake) {
+    fn woken(&self, task: &AnyTask<'_>, how: Wake, _: Reading<'_>) {
         if !self.has(TASKS_WAKEUPS) {
             return;
         }

@@ -48,9 +48,20 @@ pub const PROBE_SAMPLE: u32 = 7;
 /// [`Context::Elapsed`]: super::super::program::Context::Elapsed
 pub const PROBE_WAIT: u32 = 8;
 
+/// [`Probe::kind`]: no place in a file: a hit is the moment when a thread wakes a task whose wait
+/// has taken [`Probe::offset`] nanoseconds by then, or when the kernel's network code does while
+/// the thread sends. It is taken of the thread that wakes, filtered or not, with its user stack and
+/// the registers with which it entered the kernel. Of several tasks that it wakes with interrupts
+/// off, one is a hit. [`Context::WokenAt`] of the waits has its time. Attached before the
+/// [`PROBE_WAIT`] of its session; otherwise as that.
+///
+/// [`Context::WokenAt`]: super::super::program::Context::WokenAt
+pub const PROBE_WAKE: u32 = 9;
+
 /// Most waits, of all CPUs, that a session follows at a time.
 pub const WAITS_MAX: usize = 1 << 16;
-/// Most waits a second of one CPU whose stacks are taken; further ones are counted as limited.
+/// Most waits, and most wakes, a second of one CPU whose stacks are taken; further ones are counted
+/// as limited.
 pub const WAITS_A_SECOND: u32 = 2000;
 
 /// Most samples a second of each CPU: beyond, taking them is most of what a CPU does.
@@ -139,14 +150,14 @@ pub struct Probe {
     /// probe goes to the real file beneath. -1 for [`PROBE_SAMPLE`].
     pub fd: i32,
     /// `PROBE_ENTRY`, `PROBE_RETURN`, `PROBE_CALL`, `PROBE_BEGIN`, `PROBE_END`,
-    /// `PROBE_LEAVE`, `PROBE_SAMPLE` or `PROBE_WAIT`.
+    /// `PROBE_LEAVE`, `PROBE_SAMPLE`, `PROBE_WAIT` or `PROBE_WAKE`.
     pub kind: u32,
     /// `PROBE_*` bits.
     pub flags: u32,
     /// Most frames of a stack, up to [`FRAMES_MAX`]; 0 means the most.
     pub max_frames: u32,
     /// File offset of the instruction that gets the breakpoint. Of [`PROBE_SAMPLE`]: how many
-    /// times a second; of [`PROBE_WAIT`]: nanoseconds.
+    /// times a second; of [`PROBE_WAIT`] and [`PROBE_WAKE`]: nanoseconds.
     pub offset: u64,
     /// File offset that records give as frame 0: the function's entry when the
     /// breakpoint sits after it. Zero: `offset`. In front of `offset`, but for

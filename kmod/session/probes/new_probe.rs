@@ -20,6 +20,7 @@ use crate::{
             PROBE_STACK,
             PROBE_STACK_IDS,
             PROBE_WAIT,
+            PROBE_WAKE,
             SINK_COUNT,
             SINK_RECORD,
             SINK_SPAN,
@@ -133,7 +134,7 @@ impl Probes {
         if role != Role::Whole {
             self.follow_calls(context)?;
         }
-        let by_interrupt = matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT);
+        let by_interrupt = matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE);
         prepare_stacks(context, request.flags, by_interrupt)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();

@@ -7,13 +7,15 @@ use super::{
     Probes,
     Sampling,
     State,
-    Waiting, //
+    Waiting,
+    Waking, //
 };
 use crate::{
     common::abi::{
         Probe as ProbeRequest,
         Refusal,
         PROBE_WAIT,
+        PROBE_WAKE,
         TASKS_SWITCHES, //
     },
     context::Context,
@@ -21,12 +23,13 @@ use crate::{
         request::{refused_by_kernel, validate, validate_placeless, Refused},
         samples::Samples,
         waits::Waits,
+        wakes::Wakes,
         Probe, //
     },
     sys::{
         memory::{self, GFP_REQUEST},
         sampler::Sampler,
-        task_points::Listening,
+        task_points::{Listening, WAKERS},
         vma::FileKey, //
     },
     totals::PROBES, //
@@ -50,6 +53,8 @@ impl Probes {
         validate_placeless(request)?;
         let is_twice = match request.kind {
             PROBE_WAIT => self.waiting.is_some(),
+            // Those that are followed do not know of it.
+            PROBE_WAKE => self.waking.is_some() || self.waiting.is_some(),
             _ => self.sampling.is_some(),
         };
         if is_twice {
@@ -67,6 +72,7 @@ impl Probes {
         memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let started = match request.kind {
             PROBE_WAIT => self.start_waiting(probe, request.offset),
+            PROBE_WAKE => self.start_waking(probe, request.offset),
             _ => self.start_sampling(probe, request.offset),
         };
         if let Some(known) = self.known.last_mut() {
@@ -94,14 +100,26 @@ impl Probes {
 
     fn start_waiting(&mut self, probe: Probe, min_ns: u64) -> Result {
         let id = probe.id;
-        let waits = Arc::new(Waits::new(probe, min_ns)?, GFP_REQUEST)?;
+        let wakes = self.waking.as_ref().map(|waking| waking.wakes.clone());
+        let waits = Arc::new(Waits::new(probe, min_ns, wakes)?, GFP_REQUEST)?;
         let mut listening = Listening::new(waits.clone())?;
-        listening.want(TASKS_SWITCHES).map_err(|(error, _)| error)?;
+        let points = match waits.asks_wakers() {
+            true => TASKS_SWITCHES | WAKERS,
+            false => TASKS_SWITCHES,
+        };
+        listening.want(points).map_err(|(error, _)| error)?;
         self.waiting = Some(Waiting {
             id,
             listening,
             waits,
         });
+        Ok(())
+    }
+
+    fn start_waking(&mut self, probe: Probe, min_ns: u64) -> Result {
+        let id = probe.id;
+        let wakes = Arc::new(Wakes::new(probe, min_ns)?, GFP_REQUEST)?;
+        self.waking = Some(Waking { id, wakes });
         Ok(())
     }
 }

@@ -187,7 +187,7 @@ unsafe fn woken(task: *mut bindings::task_struct, how: Wake) {
     each(|hook, reading| {
         // SAFETY: By this function's contract.
         if let Some(task) = unsafe { any(task, reading) } {
-            hook.woken(&task, how);
+            hook.woken(&task, how, reading);
         }
     });
 }
