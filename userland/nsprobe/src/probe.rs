@@ -5,8 +5,8 @@ use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
     PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_MAY_HANG, PROBE_RETURN,
-    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT, SINK_COUNT,
-    SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT, PROBE_WAKE,
+    SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -117,6 +117,12 @@ impl<'a> Probe<'a> {
             ..Probe::samples(0)
         }
         .of_kind(PROBE_WAIT)
+    }
+
+    /// What wakes tasks that have waited for at least this number of nanoseconds: attached alone,
+    /// before the [`waits`](Probe::waits) of its session.
+    pub fn wakes(min_ns: u64) -> Probe<'a> {
+        Probe::waits(min_ns).of_kind(PROBE_WAKE)
     }
 
     fn of_kind(mut self, kind: u32) -> Probe<'a> {

@@ -223,6 +223,46 @@ impl Compiled {
     /// # Errors
     /// A key wants what only a function or a wait has.
     pub fn placeless(keys: &[Field], are_waits: bool) -> Result<Compiled, SpecError> {
+        let sink = Sink::Table { keys, value: None };
+        Compiled::without_place(sink, keys, Vec::new(), are_waits)
+    }
+
+    /// Compiles the program of waits that are recorded, each with these facts of it, then with the
+    /// words of the keys, all as fields.
+    ///
+    /// # Errors
+    /// As of [`placeless`](Compiled::placeless); or a key is a string.
+    pub fn recorded_waits(facts: &[Context], keys: &[Field]) -> Result<Compiled, SpecError> {
+        let fact = |context: &Context| Field {
+            name: format!("{context:?}"),
+            value: Expression {
+                kind: ExpressionKind::Context(*context),
+                span: 0..0,
+            },
+            format: None,
+            span: 0..0,
+        };
+        let fields = facts.iter().map(fact).chain(keys.iter().cloned());
+        let mut compiled = Compiled::without_place(Sink::Record, keys, fields.collect(), true)?;
+        compiled.keys = compiled.fields.split_off(facts.len());
+        let is_one =
+            |format: &FieldFormat| format.shape == WordShape::Comm || format.shape.key_words() == 1;
+        let mut all = compiled.keys.iter().zip(keys);
+        match all.find(|(format, _)| !is_one(format)) {
+            Some((_, key)) => {
+                let message = "waits with what ends them cannot be counted by strings";
+                Err(SpecError::new(key.span.clone(), message))
+            }
+            None => Ok(compiled),
+        }
+    }
+
+    fn without_place(
+        sink: Sink<'_>,
+        keys: &[Field],
+        fields: Vec<Field>,
+        are_waits: bool,
+    ) -> Result<Compiled, SpecError> {
         let spec = Spec {
             place: syntax::ProbePoint::Functions {
                 name: String::new(),
@@ -230,7 +270,7 @@ impl Compiled {
             },
             place_span: 0..0,
             at_return: false,
-            fields: Vec::new(),
+            fields,
             condition: None,
         };
         let of_call = |key: &&Field| spec.is_at_return([&key.value]);
@@ -247,7 +287,7 @@ impl Compiled {
                 binary: None,
                 why: "samples and waits have no arguments and variables".into(),
             },
-            sink: Sink::Table { keys, value: None },
+            sink,
             at_return: false,
             changes: &[],
             ret: None,

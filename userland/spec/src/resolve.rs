@@ -241,7 +241,14 @@ impl Resolver<'_> {
                 error(span, "$elapsed is there at the return only")
             }
             ExpressionKind::Context(
-                Context::WaitKind | Context::WaitCall | Context::WaitFile | Context::WaitedForCpu,
+                Context::WaitKind
+                | Context::WaitCall
+                | Context::WaitFile
+                | Context::WaitedForCpu
+                | Context::WokenAt
+                | Context::WokenBy
+                | Context::Lock
+                | Context::LockHolder,
             ) if !self.of_wait => error(span, "only a wait has that: `nsprobe profile --off-cpu`"),
             ExpressionKind::Context(context) => Ok(Thing::value(
                 Value::Context(*context),

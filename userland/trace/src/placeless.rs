@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hits that have no place in a file: samples of CPUs, and waits of tasks.
+//! Hits that have no place in a file: samples of CPUs, waits of tasks, and what ends waits.
 
 /// What such hits are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,19 +14,30 @@ pub enum Placeless {
         /// How long they take at least.
         min_ns: u64,
     },
+    /// Wake-ups of tasks, which are parts of waits.
+    Wakes {
+        /// How long the tasks have waited at least.
+        min_ns: u64,
+    },
 }
 
 /// Names in place of a function's.
 const SAMPLES: &str = "cpu-samples";
 const WAITS: &str = "waits";
+const WAKES: &str = "wake-ups";
 
 impl Placeless {
     /// The rate in Hz, of samples.
     pub fn samples_hz(self) -> Option<u32> {
         match self {
             Placeless::Samples { hz } => Some(hz),
-            Placeless::Waits { .. } => None,
+            Placeless::Waits { .. } | Placeless::Wakes { .. } => None,
         }
+    }
+
+    /// Whether such hits are parts of others, and do not count by themselves.
+    pub fn is_part(self) -> bool {
+        matches!(self, Placeless::Wakes { .. })
     }
 
     /// Its name in place of a function's.
@@ -34,6 +45,7 @@ impl Placeless {
         match self {
             Placeless::Samples { .. } => SAMPLES,
             Placeless::Waits { .. } => WAITS,
+            Placeless::Wakes { .. } => WAKES,
         }
     }
 
@@ -41,7 +53,7 @@ impl Placeless {
     pub(crate) fn number(self) -> u64 {
         match self {
             Placeless::Samples { hz } => hz.into(),
-            Placeless::Waits { min_ns } => min_ns,
+            Placeless::Waits { min_ns } | Placeless::Wakes { min_ns } => min_ns,
         }
     }
 
@@ -54,12 +66,14 @@ impl Placeless {
                 hz: u32::try_from(number).ok()?,
             }),
             WAITS => Some(Placeless::Waits { min_ns: number }),
+            WAKES => Some(Placeless::Wakes { min_ns: number }),
             _ => None,
         }
     }
 
-    /// What all of these are.
-    pub(crate) fn of_all(mut all: impl Iterator<Item = Option<Placeless>>) -> Option<Placeless> {
+    /// What all of these are, but for parts of others.
+    pub(crate) fn of_all(all: impl Iterator<Item = Option<Placeless>>) -> Option<Placeless> {
+        let mut all = all.filter(|one| !one.is_some_and(Placeless::is_part));
         let first = all.next()??;
         all.all(|one| one == Some(first)).then_some(first)
     }

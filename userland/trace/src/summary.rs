@@ -227,11 +227,22 @@ impl Summary {
         missed
     }
 
-    /// The counters of all probes together.
+    /// The counters of all probes together, but for hits that are parts of others'.
     pub fn total(&self) -> Counters {
+        self.total_of(false)
+    }
+
+    /// The counters of the probes whose hits are parts of others'.
+    pub fn parts(&self) -> Counters {
+        self.total_of(true)
+    }
+
+    fn total_of(&self, are_parts: bool) -> Counters {
         let mut total = Counters::default();
         for probe in &self.probes {
-            total += probe.counters;
+            if probe.placeless().is_some_and(Placeless::is_part) == are_parts {
+                total += probe.counters;
+            }
         }
         total
     }
@@ -257,7 +268,7 @@ impl Summary {
                 probe.label, probe.counters
             ));
         }
-        let recorded = self.total().recorded;
+        let recorded = self.total().recorded + self.parts().recorded;
         let there = recorded.saturating_sub(self.overwritten);
         (self.received != there).then(|| {
             format!(

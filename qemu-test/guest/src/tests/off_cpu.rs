@@ -3,6 +3,7 @@
 //! is accounted for.
 
 use crate::command::{self, Output, Running};
+use crate::container::{Container, Root};
 use crate::figures;
 use crate::group::Group;
 use crate::module::Module;
@@ -12,6 +13,7 @@ use crate::victim;
 use nsprobe_common::abi::{self, Probe, Refusal};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// What a wait may take less than the victim's clock says, which sees the way into the kernel and
@@ -35,7 +37,11 @@ fn parsed(output: &Output) -> (Vec<Value>, Value) {
 
 /// The functions in the stack of a row, the innermost first.
 fn functions(row: &Value) -> Vec<&str> {
-    let frames = row["stack"].as_array().expect("a stack");
+    functions_of(&row["stack"])
+}
+
+fn functions_of(stack: &Value) -> Vec<&str> {
+    let frames = stack.as_array().expect("a stack");
     let functions = frames
         .iter()
         .flat_map(|frame| frame["functions"].as_array().expect("a list"));
@@ -117,6 +123,103 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
         seen,
         ["sleep", "pipe", "socket", "poll", "lock", "file", "child", "stopped", "cpu", "quota"]
     );
+}
+
+test! { core, waits_of_containers_have_the_stacks_of_their_wakers, cpus = 2, seconds = 100 }
+/// One waits for another, which waits for a third, and none keeps frame pointers.
+fn waits_of_containers_have_the_stacks_of_their_wakers() {
+    const PROGRAM: &str = "/relay";
+    let _module = Module::load();
+    let root = Root::called("relay", "relay", PROGRAM);
+    let shared = Path::new("/var/tmp/relay-shared");
+    fs::create_dir_all(shared).expect("/var/tmp is writable");
+    let relays = ["a", "b", "c"].map(|role| {
+        let command = [PROGRAM, role, "/shared"];
+        Container::sharing(&format!("relay-{role}"), &root.folder, &command, shared)
+    });
+    let picture = "/var/tmp/relay.folded";
+    let words = [
+        "profile",
+        "--off-cpu",
+        "--wakers",
+        "-c",
+        "relay-?",
+        "-t",
+        "1",
+    ];
+    let output = [
+        "--follow",
+        "--by",
+        "container,kind",
+        "--json",
+        "-o",
+        picture,
+    ];
+    let output = command::run(&[&words[..], &output].concat()).succeeded();
+    println!("{}", output.stderr);
+    let (rows, _) = parsed(&output);
+    let folded = fs::read_to_string(picture).expect("a picture");
+    println!("{folded}");
+    for (container, kind, waits_in, waker, wakes_in) in [
+        (
+            "relay-a",
+            "pipe",
+            "take_work",
+            "relay in relay-b",
+            "pass_on",
+        ),
+        (
+            "relay-b",
+            "socket",
+            "await_order",
+            "relay in relay-c",
+            "send_order",
+        ),
+        ("relay-c", "sleep", "make_order", "timer", ""),
+    ] {
+        let of_it = |row: &&Value| {
+            row["key"]["container"] == container
+                && row["key"]["kind"] == kind
+                && row["count"].as_u64() > Some(5)
+        };
+        let of_it: Vec<&Value> = rows.iter().filter(of_it).collect();
+        let [row] = of_it[..] else {
+            panic!("{container}: {rows:#?}");
+        };
+        assert_eq!(row["key"]["waker"], waker, "{row:#}");
+        assert!(functions(row).contains(&waits_in), "{row:#}");
+        let is_whole = |end: &Value| *end == "outermost" || end.is_null();
+        assert!(
+            is_whole(&row["stack_end"]) && is_whole(&row["waker_stack_end"]),
+            "{row:#}"
+        );
+        let mut parts = vec![container, kind, "main", waits_in, "woken by"];
+        if !wakes_in.is_empty() {
+            let stack = functions_of(&row["waker_stack"]);
+            assert!(
+                stack.contains(&wakes_in) && stack.contains(&"main"),
+                "{row:#}"
+            );
+            parts.extend([waker, wakes_in, "main"]);
+        }
+        let has_all = |line: &&str| {
+            let mut rest = *line;
+            parts.iter().all(|part| match rest.split_once(part) {
+                Some((_, after)) => {
+                    rest = after;
+                    true
+                }
+                None => false,
+            })
+        };
+        assert!(
+            folded.lines().any(|line| has_all(&line)),
+            "{parts:?} in {folded}"
+        );
+    }
+    drop(relays);
+    fs::remove_dir_all(shared).expect("it is there");
+    fs::remove_file(picture).expect("it is there");
 }
 
 /// Threads that sleep, most of the time, in the full run.

@@ -223,6 +223,8 @@ pub(crate) struct AggregatePlan {
     pub(crate) rows: u32,
     /// Whether stacks have the kernel's frames.
     pub(crate) kernel_stack: bool,
+    /// Whether waits have the stacks of what ended them.
+    pub(crate) wakers: bool,
 }
 
 /// How to show what is allocated.

@@ -30,6 +30,7 @@ const ROWS: &str = "16384";
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
                   nsprobe profile --off-cpu -c web -t 10 --by comm,kind\n  \
+                  nsprobe profile --off-cpu --wakers -t 10 -o waits.svg\n  \
                   nsprobe profile -c web -t 10 -o web.svg",
     mut_arg("by", by_of_profile),
     mut_arg("output", of_profile),
@@ -51,6 +52,12 @@ pub(super) struct ProfileArguments {
     #[arg(long, help_heading = SHOW, value_name = "TIME", requires = "off_cpu", default_value = "1ms",
           value_parser = wait, allow_negative_numbers = true)]
     min: Duration,
+    /// With --off-cpu: also show what ended each wait, with its stack
+    ///
+    /// Threads of any container, threads of the kernel, and interrupts. In pictures the stack of the
+    /// one that waited comes first; on top of it, upside down, that of the one that woke it.
+    #[arg(long, help_heading = SHOW, requires = "off_cpu", conflicts_with = "kernel_stack")]
+    wakers: bool,
     /// Print stacks, not functions
     #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "callers"])]
     stacks: bool,
@@ -61,7 +68,7 @@ pub(super) struct ProfileArguments {
     #[arg(long, help_heading = SHOW, hide_short_help = true, overrides_with = "no_kernel_stack")]
     kernel_stack: bool,
     /// Count samples in the kernel for the user stack that called it
-    #[arg(long, help_heading = SHOW)]
+    #[arg(long, help_heading = SHOW, hide_short_help = true)]
     no_kernel_stack: bool,
     #[command(flatten)]
     target: TargetArguments,
@@ -133,6 +140,7 @@ impl ProfileArguments {
         plan.are_keys_of_picture = are_keys_of_picture;
         let is_usual = !self.off_cpu && !self.no_kernel_stack && rights::may_see_kernel();
         plan.kernel_stack = self.kernel_stack || is_usual;
+        plan.wakers = self.wakers;
         Compiled::placeless(&plan.by, self.off_cpu)
             .map_err(|error| raw(&format!("--by: {error}")))?;
         let output = plan.output.as_deref().filter(|path| {

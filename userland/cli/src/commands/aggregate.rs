@@ -4,19 +4,20 @@
 
 mod exits;
 mod finished;
+mod wakers;
 
 use crate::args::{Aggregate, AggregatePlan};
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary;
-use crate::output::tables::{Style, TablePrinter};
+use crate::output::tables::{Style, TablePrinter, WAKER};
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
-use nsprobe_spec::decode::FieldValue;
+use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
 use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
 use nsprobe_text::counted;
 use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
@@ -30,6 +31,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use wakers::Wakers;
 
 /// Interval between checks for the end of the run.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,6 +67,11 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
+        facts_of_waits: match plan.wakers {
+            true => &wakers::FACTS,
+            false => &[],
+        },
+        records: plan.wakers,
         setup: match max_frames {
             0 => SetupOptions::with_ring_bytes(RING_BYTES),
             // The stacks that the module leaves to us, which are many where rows are missing.
@@ -99,7 +106,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         rows: plan.rows,
     };
     let mut tables = Vec::new();
-    let count = match (counts_only, one_each) {
+    let count = match (counts_only || plan.wakers, one_each) {
         (true, _) => 0,
         (false, true) => planned.probes.len(),
         (false, false) => 1,
@@ -110,6 +117,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         }
         let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
         Ok(match (sinks.as_slice(), one_each) {
+            ([], _) if plan.wakers => Sinks::All(Sink::Record),
             ([], _) => Sinks::All(Sink::Count),
             ([sink, ..], false) => Sinks::All(*sink),
             (_, true) => Sinks::Each(sinks),
@@ -121,15 +129,26 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         true => Some(HitNames::start()?.within(&tracer.target)?),
         false => None,
     };
+    let mut keys = run.planned.keys.clone();
+    let mut live = run.live().with_only_process(only_process);
+    let mut finished = Finished::default();
+    let is_wake = |label: &&ProbeLabel| matches!(label.placeless(), Some(Placeless::Wakes { .. }));
+    if let Some(label) = run.labels.iter().find(is_wake) {
+        keys.push(FieldFormat::new(WAKER, WordShape::Word));
+        // Generated code may be that of a process that has woken another.
+        live = live.with_only_process(None);
+        live = live.with_containers(HitNames::start()?);
+        finished = Finished::of_waits(Wakers::of(label.id.0));
+    }
     let mut counting = Counting {
         tables,
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
         before: HashMap::new(),
-        live: run.live().with_only_process(only_process),
-        finished: Finished::default(),
+        live,
+        finished,
         containers,
-        printer: TablePrinter::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
+        printer: TablePrinter::new(style, &keys, one_each, run.labels.clone()).to(out),
         picture,
     };
     counting.follow(plan, run)
@@ -223,6 +242,11 @@ impl Counting {
 
     /// The current rows: those of the table, or one for each probe.
     fn rows(&mut self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
+        if let Some(wakers) = self.finished.wakers() {
+            let rows = wakers.rows();
+            self.printer.name_wakers(wakers.known());
+            return Ok(rows);
+        }
         match self.tables.as_slice() {
             [] => {
                 let rows = counting(labels).map(|label| count_of(session, label));

@@ -323,6 +323,7 @@ fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
                 writeln!(out, "waits:     of {} and more", duration(min_ns))?;
                 continue;
             }
+            Some(Placeless::Wakes { .. }) => continue,
             None => {}
         }
         writeln!(

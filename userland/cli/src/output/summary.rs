@@ -172,6 +172,7 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
     let total = summary.total();
     for (lost, what, on) in [
         (total.lost_full, "hit", losses(summary)),
+        (summary.parts().lost_full, "wake-up", String::new()),
         (summary.task_total().lost, "task event", String::new()),
     ] {
         if lost > 0 {
@@ -195,6 +196,15 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
             "nsprobe: {} not taken, as there were more than {WAITS_A_SECOND} a second on a CPU: try \
              a longer --min",
             counted(total.limited, "wait")
+        )?;
+    }
+    let wakes = summary.parts();
+    if wakes.limited + wakes.missed > 0 {
+        writeln!(
+            out,
+            "nsprobe: {} without a stack of what ended them, as there were more than {WAITS_A_SECOND} \
+             a second on a CPU, or it was a task that ends",
+            counted(wakes.limited + wakes.missed, "wait")
         )?;
     }
     if total.no_row > 0 {
@@ -326,6 +336,7 @@ pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> Str
     let (what, over_the_limit) = match placeless {
         Some(Placeless::Waits { .. }) => ("wait", "not taken (too many a second)"),
         Some(Placeless::Samples { .. }) => ("sample", "over the limit"),
+        Some(Placeless::Wakes { .. }) => ("wake-up", "not taken (too many a second)"),
         None => ("hit", "over the limit (--rate)"),
     };
     let parts = [

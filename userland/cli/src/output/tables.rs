@@ -8,6 +8,7 @@ mod style;
 mod waits;
 
 pub(crate) use style::Style;
+pub(crate) use waits::{Waker, WAKER};
 
 use crate::args::{Aggregate, StackOutput};
 use crate::output::fields::{self, duration};
@@ -39,6 +40,8 @@ pub(crate) struct TablePrinter {
     containers: HashMap<u64, FieldValue>,
     /// Meaning of the numbers of other keys, by the keys' names.
     values: HashMap<String, HashMap<u64, FieldValue>>,
+    /// What ended waits, by its number in keys.
+    wakers: Vec<Waker>,
 }
 
 impl TablePrinter {
@@ -68,6 +71,7 @@ impl TablePrinter {
                 .collect(),
             containers: HashMap::new(),
             values,
+            wakers: Vec::new(),
         }
     }
 
@@ -281,7 +285,15 @@ impl TablePrinter {
         }
         writeln!(self.out, " {}", self.title(row))?;
         let frames = names.views(&row.stack);
-        text::stack(&mut self.out, &frames, row.stack_end)
+        let Some(waker) = self.waker_of(row).filter(|waker| !waker.stack.is_empty()) else {
+            return text::stack(&mut self.out, &frames, row.stack_end);
+        };
+        let (name, end) = (waker.name.clone(), waker.stack_end);
+        let of_waker = names.views(&waker.stack);
+        text::frames(&mut self.out, &frames)?;
+        text::cut_note(&mut self.out, row.stack_end)?;
+        writeln!(self.out, "  woken by {}", escaped(&name))?;
+        text::stack(&mut self.out, &of_waker, end)
     }
 
     /// All stacks, as a file of this format has them.
@@ -316,6 +328,8 @@ impl TablePrinter {
             Aggregate::Stacks { .. } => Some(names.views(&row.stack)),
             _ => None,
         };
+        let of_waker = self.waker_of(row).filter(|waker| !waker.stack.is_empty());
+        let of_waker = of_waker.map(|waker| (names.views(&waker.stack), waker.stack_end));
         let key = fields::Json {
             formats: &formats,
             values: &values,
@@ -329,6 +343,9 @@ impl TablePrinter {
             has_values,
             scale,
             frames: frames.as_deref(),
+            waker: of_waker
+                .as_ref()
+                .map(|(views, end)| (views.as_slice(), *end)),
         };
         json::row(&mut self.out, &view)
     }

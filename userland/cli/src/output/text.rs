@@ -96,10 +96,16 @@ fn kernel(out: &mut impl Write, frames: &[KernelFrame<'_>]) -> Result<()> {
 /// Writes the frames of a stack, why it ends early, and a blank line.
 pub(crate) fn stack(out: &mut impl Write, stack: &[FrameView], end: u8) -> Result<()> {
     frames(out, stack)?;
-    if let Some(why) = cut(StackEnd::from_u8(end)) {
-        writeln!(out, "  stack cut: {why}")?;
-    }
+    cut_note(out, end)?;
     writeln!(out)
+}
+
+/// Writes why a stack is cut, if it is.
+pub(crate) fn cut_note(out: &mut impl Write, end: u8) -> Result<()> {
+    match cut(StackEnd::from_u8(end)) {
+        Some(why) => writeln!(out, "  stack cut: {why}"),
+        None => Ok(()),
+    }
 }
 
 /// Writes the frames of a stack.

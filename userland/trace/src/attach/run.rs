@@ -11,7 +11,7 @@ mod refused;
 pub use attach::{Attached, Sinks};
 
 use crate::attach::command::{self, Started, Stopped};
-use crate::attach::probes::Planned;
+use crate::attach::probes::{Planned, PlannedProbe};
 use crate::attach::target::Target;
 use crate::attach::tracer::ProbeInputs;
 use crate::attach::unwind_rows::{RowsReport, UnwindLoader};
@@ -477,12 +477,14 @@ impl<'a> Run<'a> {
 /// The message that tracing starts.
 fn announcement(planned: &Planned, target: &Target) -> String {
     let target = target.describe();
-    match planned.probes.as_slice() {
+    let is_part = |probe: &&PlannedProbe| probe.placeless().is_some_and(Placeless::is_part);
+    let parts = planned.probes.iter().take_while(is_part).count();
+    match planned.probes.get(parts..).unwrap_or_default() {
         [] => format!("recording tasks of {target}"),
         [probe] => match probe.placeless() {
             Some(Placeless::Samples { hz }) => format!("sampling {target}, {hz} times a second"),
             Some(Placeless::Waits { .. }) => format!("following waits of {target}"),
-            None => format!("tracing {} of {target}", probe.label),
+            _ => format!("tracing {} of {target}", probe.label),
         },
         probes => format!("tracing {} functions of {target}", probes.len()),
     }

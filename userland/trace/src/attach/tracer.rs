@@ -8,6 +8,7 @@ use crate::names::search::DebugSearch;
 use crate::options::{Returns, TraceOptions};
 use crate::spec::{CountedTexts, ProbeSpec};
 use anyhow::bail;
+use libnsprobe::common::program::Context;
 use libnsprobe::{Device, Error, Session, SetupOptions};
 use nsprobe_probes::ProbeQuery;
 use nsprobe_spec::syntax::Assignment;
@@ -32,6 +33,9 @@ pub struct Wants<'a> {
     pub setup: SetupOptions,
     /// Whether hits are recorded one by one.
     pub records: bool,
+    /// Waits are recorded, with what ends them, and have these facts in front of their keys; when it
+    /// is empty, they are not.
+    pub facts_of_waits: &'a [Context],
     /// Whether the user stack is taken.
     pub stack: bool,
     /// Whether the kernel's stack is taken.
@@ -51,6 +55,7 @@ impl Default for Wants<'_> {
             max_writes: 0,
             setup: SetupOptions::default(),
             records: false,
+            facts_of_waits: &[],
             stack: false,
             kernel_stack: false,
             max_frames: 0,
@@ -91,7 +96,7 @@ impl<'a> Tracer<'a> {
                 check_sample_rate(hz)?;
             }
             self.target.check_code()?;
-            planned.add_placeless(placeless, &wants.sink)?;
+            planned.add_placeless(placeless, wants)?;
         }
         Ok(planned)
     }

@@ -2,7 +2,8 @@
 //! Hits whose stacks the module could not take whole at once: it records them instead of
 //! counting them, and they are added to the rows here.
 
-use libnsprobe::common::record::{Record, StackEnd};
+use super::wakers::Wakers;
+use libnsprobe::common::record::{Details, Frame, Hit, Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_trace::hits::assembler::{HitAssembler, Ready, Waiting};
 use nsprobe_trace::hits::lookup::{whole_stack, words_of, Lookup};
@@ -15,9 +16,19 @@ pub(super) struct Finished {
     /// Those whose stacks are followed when what files say of them is there.
     copied: Vec<Waiting>,
     rows: Rows,
+    /// Set if all hits are recorded, and joined.
+    wakers: Option<Wakers>,
 }
 
 impl Finished {
+    /// All hits are waits and what ends them.
+    pub(super) fn of_waits(wakers: Wakers) -> Finished {
+        Finished {
+            wakers: Some(wakers),
+            ..Finished::default()
+        }
+    }
+
     /// Takes a record; most are no such hits.
     pub(super) fn take(&mut self, lookup: &mut impl Lookup, record: Record<'_>) {
         if let Record::StackCopy(head, mappings, words) = record {
@@ -49,12 +60,29 @@ impl Finished {
             lookup.wait();
             self.go_on(lookup);
         }
+        if let Some(wakers) = &mut self.wakers {
+            wakers.end();
+        }
+    }
+
+    /// What has ended waits, if that is recorded.
+    pub(super) fn wakers(&mut self) -> Option<&mut Wakers> {
+        self.wakers.as_mut()
     }
 
     fn add(&mut self, lookup: &mut impl Lookup, ready: Ready<'_>) {
-        match row_of(lookup, &ready) {
-            Some(row) => self.rows.rows.extend(row),
-            None => self.copied.push(ready.keep()),
+        let details = ready.details();
+        let Some((hit, frames)) = whole_stack(lookup, ready.hit(), &details) else {
+            return self.copied.push(ready.keep());
+        };
+        let end = StackEnd::from_u8(hit.stack_end).map(StackEnd::if_left);
+        let hit = Hit {
+            stack_end: end.map_or(hit.stack_end, |end| end as u8),
+            ..hit
+        };
+        match &mut self.wakers {
+            Some(wakers) => wakers.take(lookup, &hit, &frames, &details),
+            None => self.rows.rows.extend(row_of(&hit, &frames, &details)),
         }
     }
 
@@ -78,26 +106,20 @@ impl Finished {
     }
 }
 
-/// The row of a hit, whose fields are its value and its key, if it has any; none while its stack
-/// is not known.
-fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<Option<TableRow>> {
-    let details = ready.details();
-    let Some((value, key)) = details.fields.split_first() else {
-        return Some(None);
-    };
-    let (hit, frames) = whole_stack(lookup, ready.hit(), &details)?;
-    let end = StackEnd::from_u8(hit.stack_end).map(StackEnd::if_left);
+/// The row of a hit, whose fields are its value and its key, if it has any.
+fn row_of(hit: &Hit, frames: &[Frame], details: &Details<'_>) -> Option<TableRow> {
+    let (value, key) = details.fields.split_first()?;
     let value = *value as i64;
-    Some(Some(TableRow {
+    Some(TableRow {
         key: key.to_vec(),
-        stack: words_of(&frames),
-        stack_end: end.map_or(hit.stack_end, |end| end as u8),
+        stack: words_of(frames),
+        stack_end: hit.stack_end,
         count: 1,
         sum: value,
         least: value,
         greatest: value,
         ..TableRow::default()
-    }))
+    })
 }
 
 #[cfg(test)]

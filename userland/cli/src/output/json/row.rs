@@ -28,6 +28,8 @@ pub(crate) struct RowView<'a> {
     pub(crate) scale: Option<Scale>,
     /// Set for a stack.
     pub(crate) frames: Option<&'a [FrameView]>,
+    /// The stack of what ended a wait, and its end.
+    pub(crate) waker: Option<(&'a [FrameView], u8)>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +55,10 @@ struct RowLine<'a> {
     stack_end: Option<&'static str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     may_lack_frames: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waker_stack: Option<Vec<FrameLine<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waker_stack_end: Option<&'static str>,
 }
 
 /// Writes one row of a table.
@@ -85,6 +91,8 @@ pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
             stack: view.frames.map(FrameLine::all),
             may_lack_frames: view.frames.is_some_and(may_lack_frames),
             stack_end: view.frames.map(|_| end_name(end)),
+            waker_stack: view.waker.map(|(frames, _)| FrameLine::all(frames)),
+            waker_stack_end: view.waker.map(|(_, end)| end_name(StackEnd::from_u8(end))),
         },
     )
 }

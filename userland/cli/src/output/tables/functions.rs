@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of the functions in stacks.
 
-use super::TablePrinter;
+use super::{TablePrinter, WAKER};
 use crate::output::fields::duration;
-use crate::output::pictures::About;
 use libnsprobe::TableRow;
 use nsprobe_profile::{FunctionShare, FunctionShares};
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::hits::lookup::NameFrames;
 use std::io::{self, Write};
-use std::time::Duration;
 
 /// Most callers of a function.
 const CALLERS: usize = 8;
@@ -22,13 +20,12 @@ impl TablePrinter {
         rows: &[TableRow],
         callers: bool,
     ) -> io::Result<()> {
-        let about = About::this_command(Duration::ZERO);
-        let mut profile = self.profile(names, rows, &about);
+        let mut profile = self.own_profile(names, rows);
         if self.style.are_keys_of_picture {
             profile
                 .samples
                 .iter_mut()
-                .for_each(|sample| sample.keys.clear());
+                .for_each(|sample| sample.keys.retain(|(name, _)| name == WAKER));
         }
         let groups = profile.functions(self.style.are_waits.into());
         for (number, group) in groups.iter().take(self.style.top).enumerate() {

@@ -2,12 +2,13 @@
 //! Tables of stacks as profiles.
 
 use super::style::Style;
-use super::TablePrinter;
+use super::{TablePrinter, WAKER};
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, RowsProfile};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 use nsprobe_trace::hits::lookup::NameFrames;
+use std::time::Duration;
 
 impl TablePrinter {
     /// All rows, however many are printed.
@@ -18,6 +19,18 @@ impl TablePrinter {
         about: &About,
     ) -> Profile {
         let mut profile = RowsProfile::new(about, self.style.numbers());
+        for row in rows.iter().filter(|row| row.count > 0) {
+            let mut labels = self.labels_of(row);
+            labels.retain(|(name, _)| name != WAKER);
+            profile.add(labels, &self.with_waker(names, row), row);
+        }
+        profile.finish()
+    }
+
+    /// The same, for tables of functions: of each row the stack of its own.
+    pub(super) fn own_profile(&self, names: &mut impl NameFrames, rows: &[TableRow]) -> Profile {
+        let about = About::this_command(Duration::ZERO);
+        let mut profile = RowsProfile::new(&about, self.style.numbers());
         for row in rows.iter().filter(|row| row.count > 0) {
             profile.add(self.labels_of(row), &names.views(&row.stack), row);
         }

@@ -54,7 +54,7 @@ impl Style {
             unit: match placeless {
                 Some(Placeless::Samples { .. }) => "sample",
                 Some(Placeless::Waits { .. }) => "wait",
-                None => "call",
+                Some(Placeless::Wakes { .. }) | None => "call",
             },
             timed: false,
             summed: None,

@@ -1,10 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keys of waits, in words.
+//! The keys of waits, in words, and what ended them.
 
+use super::TablePrinter;
+use libnsprobe::common::record::Frame;
 use libnsprobe::common::wait::WaitKind;
+use libnsprobe::TableRow;
 use nsprobe_spec::decode::FieldValue;
+use nsprobe_symbolize::SourceFrame;
+use nsprobe_trace::hits::lookup::NameFrames;
+use nsprobe_trace::hits::view::FrameView;
+use nsprobe_trace::names::named::NamedFrame;
 use std::collections::HashMap;
+use std::rc::Rc;
 use syscalls::x86_64::Sysno;
+
+/// The key that is what ended a wait.
+pub(crate) const WAKER: &str = "waker";
+
+/// What ended waits: a thread with its stack, something that has none, or, without a name, nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Waker {
+    pub(crate) name: String,
+    /// The words of its stack, the innermost frame first.
+    pub(crate) stack: Vec<u64>,
+    pub(crate) stack_end: u8,
+}
+
+impl TablePrinter {
+    /// Sets what the numbers of the key [`WAKER`] mean.
+    pub(crate) fn name_wakers(&mut self, wakers: &[Waker]) {
+        self.wakers = wakers.to_vec();
+        let names = (0..).zip(wakers).map(|(number, waker)| {
+            let name = match waker.name.as_str() {
+                "" => "-",
+                name => name,
+            };
+            (number, FieldValue::Named(name.to_owned(), number as i64))
+        });
+        self.values.insert(WAKER.to_owned(), names.collect());
+    }
+
+    /// What ended the waits of a row.
+    pub(super) fn waker_of(&self, row: &TableRow) -> Option<&Waker> {
+        let last = self.keys.last()?;
+        let number = row.key.last().filter(|_| last.name == WAKER)?;
+        self.wakers.get(usize::try_from(*number).ok()?)
+    }
+
+    /// The frames of a row for pictures, the innermost first: what ended the waits is on top,
+    /// upside down.
+    pub(super) fn with_waker(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
+        let own = names.views(&row.stack);
+        let Some(waker) = self.waker_of(row).filter(|waker| !waker.name.is_empty()) else {
+            return own;
+        };
+        let mut all = names.views(&waker.stack);
+        all.reverse();
+        all.push(FrameView {
+            frame: Frame::Address {
+                address: 0,
+                why: 0,
+                method: 0,
+            },
+            named: Rc::new(NamedFrame {
+                functions: vec![SourceFrame {
+                    function: format!("woken by {}", waker.name),
+                    function_offset: None,
+                    file: None,
+                    line: None,
+                    inlined: false,
+                }],
+                ..NamedFrame::default()
+            }),
+        });
+        all.extend(own);
+        all
+    }
+}
 
 /// What stands for no system call, and for no file.
 const NONE: u64 = u64::MAX;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files and places to probe.
 
+use crate::attach::tracer::Wants;
 use crate::names::probed_file::ProbedFile;
 use crate::placeless::Placeless;
 use crate::spec::BinaryName;
@@ -95,17 +96,30 @@ impl Planned {
             .map(|(_, file)| file)
     }
 
-    /// Adds samples or waits.
+    /// Adds samples or waits, and what ends these.
     pub(crate) fn add_placeless(
         &mut self,
         placeless: Placeless,
-        sink: &Sink<'_>,
+        wants: &Wants<'_>,
     ) -> Result<(), SpecError> {
-        let keys = match sink {
-            Sink::Table { keys, .. } => *keys,
+        let keys = match wants.sink {
+            Sink::Table { keys, .. } => keys,
             Sink::Record | Sink::Count | Sink::Spans { .. } => &[],
         };
-        let compiled = Compiled::placeless(keys, placeless.samples_hz().is_none())?;
+        let are_waits = placeless.samples_hz().is_none();
+        let compiled = match placeless {
+            Placeless::Waits { min_ns } if !wants.facts_of_waits.is_empty() => {
+                self.add(Placeless::Wakes { min_ns }, Compiled::default());
+                Compiled::recorded_waits(wants.facts_of_waits, keys)?
+            }
+            _ => Compiled::placeless(keys, are_waits)?,
+        };
+        self.keys.clone_from(&compiled.keys);
+        self.add(placeless, compiled);
+        Ok(())
+    }
+
+    fn add(&mut self, placeless: Placeless, compiled: Compiled) {
         self.probes.push(PlannedProbe {
             file: None,
             offset: FileOffset(placeless.number()),
@@ -121,7 +135,5 @@ impl Planned {
             function: placeless.name().to_owned(),
             label: placeless.name().to_owned(),
         });
-        self.keys = compiled.keys;
-        Ok(())
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn attach(
         programs: HashMap::new(),
         probes: Vec::with_capacity(planned.probes.len()),
         roles: Vec::with_capacity(planned.probes.len()),
-        placeless: None,
+        placeless: Vec::new(),
         spans: match sinks {
             Sinks::Spans(table) => Some(*table),
             Sinks::All(_) | Sinks::Each(_) => None,
@@ -164,7 +164,7 @@ pub(super) fn attach(
         let text = refused::describe(planned.probes.len(), &refused);
         eprintln!("nsprobe: {}", escaped(&text));
     }
-    if let Some((planned, placeless)) = placeless {
+    for (planned, placeless) in placeless {
         let ids = session.attach(&[placeless]);
         let ids = ids.context("cannot sample CPUs or follow waits")?;
         let role = ProbeRole::Whole;
@@ -206,8 +206,8 @@ struct Requests<'f, 'r> {
     probes: Vec<Probe<'f>>,
     /// For each request, its planned probe and its role.
     roles: Vec<(usize, ProbeRole)>,
-    /// Samples and waits are attached by themselves.
-    placeless: Option<(usize, Probe<'f>)>,
+    /// What has no place is attached one by one.
+    placeless: Vec<(usize, Probe<'f>)>,
     /// The table of spans.
     spans: Option<TableId>,
 }
@@ -232,15 +232,17 @@ impl<'f> Requests<'f, '_> {
         Ok(())
     }
 
-    /// Requests samples or waits.
+    /// Requests what has no place.
     fn placeless(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = match probe.placeless().context("a probe has no file")? {
             Placeless::Samples { hz } => Probe::samples(hz),
             Placeless::Waits { min_ns } => Probe::waits(min_ns),
+            Placeless::Wakes { min_ns } => Probe::wakes(min_ns),
         };
         let request = common(request.with_programs(entry, None), self.inputs, sink);
-        self.placeless = Some((index, request.with_limits(HitLimits::default())));
+        let request = request.with_limits(HitLimits::default());
+        self.placeless.push((index, request));
         Ok(())
     }
 
