@@ -745,6 +745,13 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_MAY_HANG (1U << 8)
 
 /*
+ * nsprobe_probe.flags: of a NSPROBE_PROBE_WAIT: only waits in futex(2); others
+ * are rejected as they begin. Who holds the lock is looked for
+ * (NSPROBE_CONTEXT_LOCK_HOLDER).
+ */
+#define NSPROBE_PROBE_LOCKS (1U << 9)
+
+/*
  * Most frames of the kernel in the stack of a table's row: each takes two words
  * of it.
  */
@@ -2110,8 +2117,8 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_WAITED_FOR_CPU = 18,
 	/*
 	 * Of a wait: when the task was woken, CLOCK_MONOTONIC in nanoseconds;
-	 * zero if that is unknown. The hit of a NSPROBE_PROBE_WAKE has the same
-	 * time.
+	 * zero if that is unknown, as without a NSPROBE_PROBE_WAKE, whose hit
+	 * has the same time.
 	 */
 	NSPROBE_CONTEXT_WOKEN_AT = 19,
 	/*
@@ -2126,8 +2133,9 @@ enum nsprobe_context {
 	 */
 	NSPROBE_CONTEXT_LOCK = 21,
 	/*
-	 * Of such a wait: which thread held the lock when it began: the struct
-	 * nsprobe_proof in the upper half, the thread's number in its own pid
+	 * Of such a wait, with NSPROBE_PROBE_LOCKS: which other thread of the
+	 * process held the lock when the wait began: the struct nsprobe_proof
+	 * in the upper half, the thread's number in the session owner's pid
 	 * namespace in the lower one.
 	 */
 	NSPROBE_CONTEXT_LOCK_HOLDER = 22,

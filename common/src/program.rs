@@ -267,16 +267,16 @@ numbered! {
         /// Of a wait: nanoseconds that the task could run, and waited for a CPU.
         WaitedForCpu = 18,
         /// Of a wait: when the task was woken, CLOCK_MONOTONIC in nanoseconds; zero if that is
-        /// unknown. The hit of a [`PROBE_WAKE`](crate::abi::PROBE_WAKE) has the same time.
+        /// unknown, as without a [`PROBE_WAKE`](crate::abi::PROBE_WAKE), whose hit has the same time.
         WokenAt = 19,
         /// Of a wait: what woke the task: a [`Waker`](crate::wait::Waker) in the upper half, the
         /// thread's number in the session owner's pid namespace in the lower one.
         WokenBy = 20,
         /// Of a wait in `futex(2)`: the address that it waits at; zero in other calls.
         Lock = 21,
-        /// Of such a wait: which thread held the lock when it began: the
-        /// [`Proof`](crate::wait::Proof) in the upper half, the thread's number in its own pid
-        /// namespace in the lower one.
+        /// Of such a wait, with [`PROBE_LOCKS`](crate::abi::PROBE_LOCKS): which other thread of the
+        /// process held the lock when the wait began: the [`Proof`](crate::wait::Proof) in the upper
+        /// half, the thread's number in the session owner's pid namespace in the lower one.
         LockHolder = 22,
     }
 }
@@ -330,20 +330,6 @@ pub struct Summary {
     pub gives_value: bool,
     /// It ends a span; the words of its key.
     pub ends_span: Option<u32>,
-    /// The contexts that it uses: one bit each.
-    pub contexts: u32,
-}
-
-impl Summary {
-    /// Whether it uses a context.
-    pub fn uses(&self, context: Context) -> bool {
-        self.contexts & bit_of(context) != 0
-    }
-}
-
-/// The bit of a context; there are fewer than 32.
-pub(crate) const fn bit_of(context: Context) -> u32 {
-    1u32.wrapping_shl(context as u32)
 }
 
 /// A program that [`check`] accepted.

@@ -17,6 +17,7 @@ use crate::{
             PROBE_KERNEL_STACK,
             PROBE_LATE,
             PROBE_LEAVE,
+            PROBE_LOCKS,
             PROBE_MAY_HANG,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
@@ -173,7 +174,11 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
     let of_any = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | PROBE_MAY_HANG;
-    let known_flags = of_any | of_stacks | of_records;
+    let of_waits = match request.kind {
+        PROBE_WAIT => PROBE_LOCKS,
+        _ => 0,
+    };
+    let known_flags = of_any | of_stacks | of_records | of_waits;
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
         (PROBE_SAMPLE | PROBE_WAIT, SINK_TABLE) => PROBE_STACK_IDS,

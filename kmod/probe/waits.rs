@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     common::{
-        abi::WAITS_A_SECOND,
+        abi::{PROBE_LOCKS, WAITS_A_SECOND},
         limit::Bucket,
-        program::{Context, Register},
+        program::Register,
         wait::{pair, takes_file, takes_futex, WaitKind, Waker}, //
     },
     probe::{
@@ -61,8 +61,8 @@ pub(crate) struct Waits {
     min_ns: u64,
     rows: WaitRows,
     on: KVVec<OnCpu>,
-    /// Whether the holders of locks are looked for.
-    asks_holders: bool,
+    /// Whether only waits for locks are followed.
+    only_locks: bool,
     wakes: Option<Arc<Wakes>>,
 }
 
@@ -77,7 +77,7 @@ impl Waits {
     /// Follows waits from `min_ns` on; they are hits of this probe. `wakes` takes what ends them.
     pub(crate) fn new(probe: Probe, min_ns: u64, wakes: Option<Arc<Wakes>>) -> Result<Self> {
         kernel_stack::find_scheduler();
-        let asks_holders = uses(&probe, Context::LockHolder);
+        let only_locks = probe.flags & PROBE_LOCKS != 0;
         let hits = Arc::new(Hits(probe), memory::GFP_REQUEST)?;
         let a_second = Bucket::new(WAITS_A_SECOND, WAITS_A_SECOND).ok_or(EINVAL)?;
         let on = memory::made_for_each_cpu(|| {
@@ -91,15 +91,9 @@ impl Waits {
             rows: WaitRows::new()?,
             on,
             hits,
-            asks_holders,
+            only_locks,
             wakes,
         })
-    }
-
-    /// Whether it is to be called at wake-ups.
-    pub(crate) fn asks_wakers(&self) -> bool {
-        let of_waits = [Context::WokenAt, Context::WokenBy];
-        self.wakes.is_some() || of_waits.iter().any(|of| uses(&self.hits.0, *of))
     }
 
     /// Accounts for the waits that go on. Task context, after the last switch.
@@ -124,6 +118,15 @@ impl Waits {
         if !self.admits(task, switch.reading) {
             return here.count(Outcome::Filtered);
         }
+        let is_blocked = !switch.preempted && switch.prev_state != 0;
+        let holder = match self.only_locks {
+            true if is_blocked => self.holder(switch.reading),
+            true => None,
+            false => Some(0),
+        };
+        let Some(holder) = holder else {
+            return here.count(Outcome::Rejected);
+        };
         let left = Left {
             at_ns: clock_ns,
             run_delay_ns: task.run_delay_ns(),
@@ -132,15 +135,22 @@ impl Waits {
                 false => switch.prev_state,
             },
             sequence: sequence as u32,
-            holder: match self.asks_holders && !switch.preempted && switch.prev_state != 0 {
-                true => lock_holder::of_current(),
-                false => 0,
-            },
+            holder,
             woken: Woken::default(),
         };
         if !self.rows.put(task.address(), &left) {
             here.count(Outcome::NoRow);
         }
+    }
+
+    /// Who holds the lock that the current task begins to wait for, as `Context::LockHolder`; none if
+    /// it waits for something else.
+    fn holder(&self, reading: Reading<'_>) -> Option<u64> {
+        let owner = &self.hits.0.context.session_owner;
+        Some(match lock_holder::of_current(reading)? {
+            Some((proof, holder)) => pair(proof as u32, owner.tid(&holder)),
+            None => 0,
+        })
     }
 
     /// Whether the current task is traced.
@@ -212,12 +222,6 @@ impl Waits {
         };
         woken(at_ns, waker, tid)
     }
-}
-
-/// Whether the program of a probe uses a context.
-fn uses(probe: &Probe, context: Context) -> bool {
-    let program = probe.at_entry.as_ref();
-    program.is_some_and(|program| program.summary().uses(context))
 }
 
 fn woken(at_ns: u64, waker: Waker, tid: u32) -> Woken {

@@ -110,6 +110,15 @@ impl<'a> AnyTask<'a> {
         }
     }
 
+    /// The thread that the current task's pid namespace calls `number`, if it is another one of its
+    /// process. Any context.
+    pub(crate) fn other_thread(number: u32, reading: Reading<'a>) -> Option<Self> {
+        // SAFETY: RCU is locked, which `reading` proves.
+        let task = NonNull::new(unsafe { helpers::nsprobe_other_thread(number) })?;
+        // SAFETY: It was found under RCU, which is locked during `'a`.
+        Some(unsafe { AnyTask::from_ptr(task, reading) })
+    }
+
     pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
         self.task.as_ptr()
     }

@@ -43,6 +43,9 @@ extern "C" {
     pub(super) fn nsprobe_mm_owner(mm: *mut mm_struct) -> *mut task_struct;
     /// `fatal_signal_pending()`.
     pub(super) fn nsprobe_is_killed(task: *mut task_struct) -> bool;
+    /// The other thread of the current process that has this number in its pid namespace, or NULL.
+    /// RCU must be locked.
+    pub(super) fn nsprobe_other_thread(number: u32) -> *mut task_struct;
     /// `get_pid()`: one more reference.
     pub(super) fn nsprobe_get_pid(pid: *mut pid) -> *mut pid;
     /// `cgroup_put()`.

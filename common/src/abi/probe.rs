@@ -129,6 +129,11 @@ pub const PROBE_LATE: u32 = 1 << 7;
 /// other breakpoint goes in or out, and the caller cannot be killed.
 pub const PROBE_MAY_HANG: u32 = 1 << 8;
 
+/// [`Probe::flags`]: of a [`PROBE_WAIT`]: only waits in `futex(2)`; others are rejected as they
+/// begin. Who holds the lock is looked for
+/// ([`Context::LockHolder`](super::super::program::Context::LockHolder)).
+pub const PROBE_LOCKS: u32 = 1 << 9;
+
 /// Most frames of the kernel in the stack of a table's row: each takes two words of it.
 pub const KERNEL_FRAMES_MAX: usize = 32;
 

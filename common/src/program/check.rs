@@ -2,8 +2,8 @@
 //! Checks a program before it ever runs.
 
 use super::{
-    bit, bit_of, constant, Context, Flaw, Operation, Program, Register, Step, Summary, BYTES_MAX,
-    DATA_MAX, FIELDS_MAX, KEPT_MAX, KEY_WORDS_MAX, OUTPUT_WORDS_MAX, STEPS_MAX,
+    bit, constant, Context, Flaw, Operation, Program, Register, Step, Summary, BYTES_MAX, DATA_MAX,
+    FIELDS_MAX, KEPT_MAX, KEY_WORDS_MAX, OUTPUT_WORDS_MAX, STEPS_MAX,
 };
 
 /// Which of its slots a step reads and writes.
@@ -110,8 +110,7 @@ impl Checker<'_> {
             }
             Operation::Context => {
                 let number = u8::try_from(step.large).map_err(|_| Flaw::Unknown)?;
-                let context = Context::from_u8(number).ok_or(Flaw::Unknown)?;
-                self.summary.contexts |= bit_of(context);
+                Context::from_u8(number).ok_or(Flaw::Unknown)?;
             }
             Operation::Kept | Operation::Keep => {
                 let index = within(step.small, 0, KEPT_MAX.saturating_sub(1))?;

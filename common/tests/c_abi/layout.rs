@@ -309,6 +309,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_SAMPLE,
         PROBE_WAIT,
         PROBE_WAKE,
+        PROBE_LOCKS,
         WAITS_MAX,
         WAITS_A_SECOND,
         SAMPLE_HZ_MAX,

@@ -103,9 +103,9 @@ impl Probes {
         let wakes = self.waking.as_ref().map(|waking| waking.wakes.clone());
         let waits = Arc::new(Waits::new(probe, min_ns, wakes)?, GFP_REQUEST)?;
         let mut listening = Listening::new(waits.clone())?;
-        let points = match waits.asks_wakers() {
-            true => TASKS_SWITCHES | WAKERS,
-            false => TASKS_SWITCHES,
+        let points = match self.waking {
+            Some(_) => TASKS_SWITCHES | WAKERS,
+            None => TASKS_SWITCHES,
         };
         listening.want(points).map_err(|(error, _)| error)?;
         self.waiting = Some(Waiting {

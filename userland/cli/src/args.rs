@@ -9,6 +9,7 @@ mod export;
 mod help;
 mod leak;
 mod limits;
+mod lock;
 mod plan;
 mod probe;
 mod profile;
@@ -17,7 +18,7 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan, Join,
     LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
     ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
     VerifyPlan,
@@ -34,6 +35,7 @@ use export::ExportArguments;
 use help::{definition, LIMITS, OUTPUT, TARGET};
 pub(crate) use help::{print_completions, write_man_pages};
 use leak::LeakArguments;
+use lock::LockArguments;
 use nsprobe_text::escaped;
 use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
 use profile::ProfileArguments;
@@ -69,8 +71,10 @@ enum Verb {
     Hist(HistArguments),
     /// Count calls by stack
     Stacks(StacksArguments),
-    /// Sample the CPUs, and print the functions that take the time
+    /// Print the functions that take the CPU time, or that wait
     Profile(ProfileArguments),
+    /// Show the locks that threads wait for, and who holds them
+    Lock(LockArguments),
     /// Show what is allocated and not freed, by stack
     Leak(LeakArguments),
     /// Record calls, samples or tasks into a file, a capsule
@@ -296,6 +300,7 @@ impl Plan {
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Profile(arguments) => arguments.plan()?,
+            Verb::Lock(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Leak(arguments) => Plan::Leak(arguments.plan()?),
             Verb::Record(arguments) => Plan::Record(arguments.plan()?),
             Verb::Script(arguments) => Plan::Script(arguments.plan()),

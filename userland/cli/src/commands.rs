@@ -4,7 +4,7 @@
 //!
 //! | modules | what they need |
 //! |---|---|
-//! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`), `leak`, `record`, `verify` | probes that they attach |
+//! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`, `lock`), `leak`, `record`, `verify` | probes that they attach |
 //! | `script`, `report`, `info`, `export` | a capsule |
 //! | `list`, `symbolize` | files |
 //! | `ps`, `tree`, `top`, `containers`, `status`, `doctor` | this machine |

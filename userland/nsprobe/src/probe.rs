@@ -4,9 +4,9 @@
 use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
-    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_MAY_HANG, PROBE_RETURN,
-    PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT, PROBE_WAKE,
-    SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_LOCKS, PROBE_MAY_HANG,
+    PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT,
+    PROBE_WAKE, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -123,6 +123,12 @@ impl<'a> Probe<'a> {
     /// before the [`waits`](Probe::waits) of its session.
     pub fn wakes(min_ns: u64) -> Probe<'a> {
         Probe::waits(min_ns).of_kind(PROBE_WAKE)
+    }
+
+    /// Of waits: only those for locks, with who holds them.
+    pub fn of_locks(mut self) -> Self {
+        self.flags |= PROBE_LOCKS;
+        self
     }
 
     fn of_kind(mut self, kind: u32) -> Probe<'a> {

@@ -222,6 +222,53 @@ fn waits_of_containers_have_the_stacks_of_their_wakers() {
     fs::remove_file(picture).expect("it is there");
 }
 
+test! { core, holders_of_locks_are_the_right_ones_or_unknown, cpus = 2 }
+/// Also where a lock of another kind has the number of a thread in the place of an owner.
+fn holders_of_locks_are_the_right_ones_or_unknown() {
+    let _module = Module::load();
+    let victim = victim::path("contends").display().to_string();
+    let output = command::run(&["lock", "--json", "--", &victim]).succeeded();
+    println!("{}", output.stderr);
+    let (rows, _) = parsed(&output);
+    let mutexes = 100 + 4 * 10;
+    let mut of_holders = [0, 0];
+    let (mut rwlocks, mut decoys) = (0, 0);
+    for row in &rows {
+        let count = row["count"].as_u64().expect("a number");
+        let (key, stack) = (&row["key"], functions(row));
+        let holder = key["holder"].as_str().expect("a name");
+        let names = [("alice/", "hold_as_alice"), ("bob/", "hold_as_bob")];
+        match () {
+            _ if stack.contains(&"wait_for_mutex") => {
+                let at = names.iter().position(|(name, _)| holder.starts_with(name));
+                let at = at.unwrap_or_else(|| panic!("{row:#}"));
+                let releases = functions_of(&row["holder_stack"]);
+                assert!(releases.contains(&names[at].1), "{row:#}");
+                assert_eq!(key["kind"], "mutex");
+                of_holders[at] += count;
+            }
+            _ if stack.contains(&"wait_for_rwlock") => {
+                assert_eq!((holder, &key["kind"]), ("-", &Value::from("rwlock")));
+                assert!(
+                    functions_of(&row["waker_stack"]).contains(&"hold_others"),
+                    "{row:#}"
+                );
+                rwlocks += count;
+            }
+            _ if stack.contains(&"wait_for_decoy") => {
+                assert_eq!(holder, "-");
+                assert!(
+                    functions_of(&row["waker_stack"]).contains(&"hold_others"),
+                    "{row:#}"
+                );
+                decoys += count;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((of_holders, rwlocks, decoys), ([mutexes / 2; 2], 4, 4));
+}
+
 /// Threads that sleep, most of the time, in the full run.
 const HERD: u64 = 1000;
 

@@ -181,7 +181,7 @@ impl TableArguments {
             top: rows(self.top, is_whole),
             rows: self.rows,
             kernel_stack: false,
-            wakers: false,
+            join: None,
         })
     }
 }

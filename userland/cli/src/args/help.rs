@@ -22,7 +22,7 @@ pub(super) const STACKS: &str = "Stacks and names";
 /// The verbs as help lists them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Calls", &["trace", "count", "hist", "stacks", "set"]),
-    ("CPU time", &["profile", "top"]),
+    ("CPU time and waits", &["profile", "lock", "top"]),
     ("Memory", &["leak"]),
     (
         "Recordings",

@@ -223,8 +223,20 @@ pub(crate) struct AggregatePlan {
     pub(crate) rows: u32,
     /// Whether stacks have the kernel's frames.
     pub(crate) kernel_stack: bool,
-    /// Whether waits have the stacks of what ended them.
-    pub(crate) wakers: bool,
+    /// What waits are joined with.
+    pub(crate) join: Option<Join>,
+}
+
+/// The other side of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// What ended it.
+    Waker,
+    /// What held the lock that it was for; `all` also has waits that are for no lock.
+    Holder {
+        /// Condition variables, joins and barriers, too.
+        all: bool,
+    },
 }
 
 /// How to show what is allocated.
@@ -266,6 +278,8 @@ pub(crate) enum Aggregate {
 pub(crate) enum StackOutput {
     /// Their frames.
     Frames,
+    /// Locks, each with the stacks that wait for it.
+    Locks,
     /// A line for each, as flame graphs want it.
     Folded,
     /// The functions in them, with what each takes.

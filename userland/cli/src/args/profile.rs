@@ -3,9 +3,9 @@
 
 use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{Aggregate, AggregatePlan, RecordPlan, StackOutput, TracePlan};
+use super::plan::{Aggregate, AggregatePlan, Join, RecordPlan, StackOutput, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
-use super::value::time_span;
+use super::value::wait;
 use super::{raw, Plan};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
@@ -140,7 +140,7 @@ impl ProfileArguments {
         plan.are_keys_of_picture = are_keys_of_picture;
         let is_usual = !self.off_cpu && !self.no_kernel_stack && rights::may_see_kernel();
         plan.kernel_stack = self.kernel_stack || is_usual;
-        plan.wakers = self.wakers;
+        plan.join = self.wakers.then_some(Join::Waker);
         Compiled::placeless(&plan.by, self.off_cpu)
             .map_err(|error| raw(&format!("--by: {error}")))?;
         let output = plan.output.as_deref().filter(|path| {
@@ -170,14 +170,6 @@ fn keys_of_waits(text: &str) -> String {
         _ => word.to_owned(),
     });
     keys.collect::<Vec<_>>().join(",")
-}
-
-/// How long a wait takes at least.
-fn wait(text: &str) -> Result<Duration, String> {
-    match text {
-        "0" => Ok(Duration::ZERO),
-        text => time_span(text),
-    }
 }
 
 /// What a sample can be counted by.

@@ -70,6 +70,14 @@ pub(super) fn output_file(
     Ok(())
 }
 
+/// How long a wait takes at least.
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        text => time_span(text),
+    }
+}
+
 /// A time span in seconds, or with a unit, such as 30, 1.5s, 200ms, 5m or 2h.
 pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 5] = [

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe count`, `hist` and `stacks`: hits are counted in the kernel; what is
+//! `nsprobe count`, `hist`, `stacks`, `profile` and `lock`: hits are counted in the kernel; what is
 //! printed are its tables, with the hits that it leaves to us (`finished.rs`).
 
 mod exits;
 mod finished;
-mod wakers;
+mod joined;
+mod locks;
 
-use crate::args::{Aggregate, AggregatePlan};
+use crate::args::{Aggregate, AggregatePlan, Join};
+use crate::output::fields::duration;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary;
-use crate::output::tables::{Style, TablePrinter, WAKER};
+use crate::output::tables::{Style, TablePrinter, HOLDER, KIND, LOCK, WAKER};
 use exits::ExitRows;
 use finished::Finished;
+use joined::Joined;
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
@@ -31,7 +34,6 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use wakers::Wakers;
 
 /// Interval between checks for the end of the run.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -67,11 +69,12 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
-        facts_of_waits: match plan.wakers {
-            true => &wakers::FACTS,
-            false => &[],
+        facts_of_waits: match plan.join {
+            Some(Join::Holder { .. }) => &joined::FACTS,
+            Some(Join::Waker) => joined::FACTS.get(..joined::OF_WAKERS).unwrap_or_default(),
+            None => &[],
         },
-        records: plan.wakers,
+        records: plan.join.is_some(),
         setup: match max_frames {
             0 => SetupOptions::with_ring_bytes(RING_BYTES),
             // The stacks that the module leaves to us, which are many where rows are missing.
@@ -106,7 +109,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         rows: plan.rows,
     };
     let mut tables = Vec::new();
-    let count = match (counts_only || plan.wakers, one_each) {
+    let count = match (counts_only || plan.join.is_some(), one_each) {
         (true, _) => 0,
         (false, true) => planned.probes.len(),
         (false, false) => 1,
@@ -117,7 +120,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         }
         let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
         Ok(match (sinks.as_slice(), one_each) {
-            ([], _) if plan.wakers => Sinks::All(Sink::Record),
+            ([], _) if plan.join.is_some() => Sinks::All(Sink::Record),
             ([], _) => Sinks::All(Sink::Count),
             ([sink, ..], false) => Sinks::All(*sink),
             (_, true) => Sinks::Each(sinks),
@@ -133,12 +136,19 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let mut live = run.live().with_only_process(only_process);
     let mut finished = Finished::default();
     let is_wake = |label: &&ProbeLabel| matches!(label.placeless(), Some(Placeless::Wakes { .. }));
-    if let Some(label) = run.labels.iter().find(is_wake) {
-        keys.push(FieldFormat::new(WAKER, WordShape::Word));
+    if let (Some(label), Some(join)) = (run.labels.iter().find(is_wake), plan.join) {
+        let of_it: &[&str] = match join {
+            Join::Waker => &[WAKER],
+            Join::Holder { .. } => &[KIND, LOCK, HOLDER],
+        };
+        let formats = of_it
+            .iter()
+            .map(|name| FieldFormat::new(name, WordShape::Word));
+        keys.extend(formats);
         // Generated code may be that of a process that has woken another.
         live = live.with_only_process(None);
         live = live.with_containers(HitNames::start()?);
-        finished = Finished::of_waits(Wakers::of(label.id.0));
+        finished = Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json));
     }
     let mut counting = Counting {
         tables,
@@ -242,9 +252,13 @@ impl Counting {
 
     /// The current rows: those of the table, or one for each probe.
     fn rows(&mut self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
-        if let Some(wakers) = self.finished.wakers() {
-            let rows = wakers.rows();
-            self.printer.name_wakers(wakers.known());
+        if let Some(joined) = self.finished.joined() {
+            let rows = joined.rows(&mut self.live.of(session));
+            self.printer.name_counterparts(joined.counterparts());
+            if let Some(locks) = joined.locks() {
+                self.printer.name_numbered(KIND, locks.kinds());
+                self.printer.name_numbered(LOCK, locks.names());
+            }
             return Ok(rows);
         }
         match self.tables.as_slice() {
@@ -357,6 +371,10 @@ impl Counting {
             plan.options.note(&note);
         }
         if let Some(note) = waiting_note(plan.options.placeless, &rows, thread_time) {
+            plan.options.note(&note);
+        }
+        let locks = self.finished.joined().and_then(|joined| joined.locks());
+        if let Some(note) = locks.and_then(|locks| locks.note(duration)) {
             plan.options.note(&note);
         }
         if let Some(note) = deep_note(plan.what, &rows) {

@@ -17,7 +17,7 @@ pub(crate) use frames::FunctionLine;
 pub(crate) use leak::{allocated, leak, LeakView};
 pub(crate) use line::line;
 pub(crate) use records::{hit, lost, off, write};
-pub(crate) use row::{row, RowView};
+pub(crate) use row::{row, OtherSide, RowView};
 pub(crate) use summary::summary;
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 
 mod functions;
 mod histogram;
+mod locks;
 mod picture;
 mod style;
 mod waits;
 
 pub(crate) use style::Style;
-pub(crate) use waits::{Waker, WAKER};
+pub(crate) use waits::{Counterpart, HOLDER, KIND, LOCK, WAKER};
 
 use crate::args::{Aggregate, StackOutput};
 use crate::output::fields::{self, duration};
@@ -40,8 +41,8 @@ pub(crate) struct TablePrinter {
     containers: HashMap<u64, FieldValue>,
     /// Meaning of the numbers of other keys, by the keys' names.
     values: HashMap<String, HashMap<u64, FieldValue>>,
-    /// What ended waits, by its number in keys.
-    wakers: Vec<Waker>,
+    /// The other sides of waits, by their numbers in keys.
+    counterparts: Vec<Counterpart>,
 }
 
 impl TablePrinter {
@@ -71,7 +72,7 @@ impl TablePrinter {
                 .collect(),
             containers: HashMap::new(),
             values,
-            wakers: Vec::new(),
+            counterparts: Vec::new(),
         }
     }
 
@@ -174,6 +175,16 @@ impl TablePrinter {
         ) = (self.style.json, self.style.what)
         {
             return self.folded(names, rows);
+        }
+        if let (
+            false,
+            Aggregate::Stacks {
+                shown: StackOutput::Locks,
+                ..
+            },
+        ) = (self.style.json, self.style.what)
+        {
+            return self.locks(names, rows);
         }
         let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
         let weight = |row: &TableRow| match self.style.are_waits {
@@ -284,16 +295,21 @@ impl TablePrinter {
             write!(self.out, ", {}", duration(row.sum.max(0) as u64))?;
         }
         writeln!(self.out, " {}", self.title(row))?;
+        self.frames_of_both(names, row)
+    }
+
+    /// The frames of a row, and of the other side of its waits.
+    fn frames_of_both(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         let frames = names.views(&row.stack);
-        let Some(waker) = self.waker_of(row).filter(|waker| !waker.stack.is_empty()) else {
+        let Some(other) = self.counterpart(row).filter(|one| !one.stack.is_empty()) else {
             return text::stack(&mut self.out, &frames, row.stack_end);
         };
-        let (name, end) = (waker.name.clone(), waker.stack_end);
-        let of_waker = names.views(&waker.stack);
+        let (title, end) = (other.title(), other.stack_end);
+        let of_other = names.views(&other.stack);
         text::frames(&mut self.out, &frames)?;
         text::cut_note(&mut self.out, row.stack_end)?;
-        writeln!(self.out, "  woken by {}", escaped(&name))?;
-        text::stack(&mut self.out, &of_waker, end)
+        writeln!(self.out, "  {}", escaped(&title))?;
+        text::stack(&mut self.out, &of_other, end)
     }
 
     /// All stacks, as a file of this format has them.
@@ -328,8 +344,12 @@ impl TablePrinter {
             Aggregate::Stacks { .. } => Some(names.views(&row.stack)),
             _ => None,
         };
-        let of_waker = self.waker_of(row).filter(|waker| !waker.stack.is_empty());
-        let of_waker = of_waker.map(|waker| (names.views(&waker.stack), waker.stack_end));
+        let other = self.counterpart(row).filter(|one| !one.stack.is_empty());
+        let other = other.map(|one| json::OtherSide {
+            is_holder: one.is_holder,
+            frames: names.views(&one.stack),
+            stack_end: one.stack_end,
+        });
         let key = fields::Json {
             formats: &formats,
             values: &values,
@@ -343,9 +363,7 @@ impl TablePrinter {
             has_values,
             scale,
             frames: frames.as_deref(),
-            waker: of_waker
-                .as_ref()
-                .map(|(views, end)| (views.as_slice(), *end)),
+            other: other.as_ref(),
         };
         json::row(&mut self.out, &view)
     }

@@ -44,6 +44,13 @@ pub struct Wants<'a> {
     pub max_frames: u32,
 }
 
+impl Wants<'_> {
+    /// Whether only waits for locks count, with who holds them.
+    pub(super) fn asks_holders(&self) -> bool {
+        self.facts_of_waits.contains(&Context::LockHolder)
+    }
+}
+
 impl Default for Wants<'_> {
     /// Counted hits.
     fn default() -> Self {

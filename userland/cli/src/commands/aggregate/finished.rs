@@ -2,7 +2,7 @@
 //! Hits whose stacks the module could not take whole at once: it records them instead of
 //! counting them, and they are added to the rows here.
 
-use super::wakers::Wakers;
+use super::joined::Joined;
 use libnsprobe::common::record::{Details, Frame, Hit, Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_trace::hits::assembler::{HitAssembler, Ready, Waiting};
@@ -17,14 +17,14 @@ pub(super) struct Finished {
     copied: Vec<Waiting>,
     rows: Rows,
     /// Set if all hits are recorded, and joined.
-    wakers: Option<Wakers>,
+    joined: Option<Joined>,
 }
 
 impl Finished {
     /// All hits are waits and what ends them.
-    pub(super) fn of_waits(wakers: Wakers) -> Finished {
+    pub(super) fn of_waits(joined: Joined) -> Finished {
         Finished {
-            wakers: Some(wakers),
+            joined: Some(joined),
             ..Finished::default()
         }
     }
@@ -60,14 +60,14 @@ impl Finished {
             lookup.wait();
             self.go_on(lookup);
         }
-        if let Some(wakers) = &mut self.wakers {
-            wakers.end();
+        if let Some(joined) = &mut self.joined {
+            joined.end();
         }
     }
 
-    /// What has ended waits, if that is recorded.
-    pub(super) fn wakers(&mut self) -> Option<&mut Wakers> {
-        self.wakers.as_mut()
+    /// Waits with their other side, if those are recorded.
+    pub(super) fn joined(&mut self) -> Option<&mut Joined> {
+        self.joined.as_mut()
     }
 
     fn add(&mut self, lookup: &mut impl Lookup, ready: Ready<'_>) {
@@ -80,8 +80,8 @@ impl Finished {
             stack_end: end.map_or(hit.stack_end, |end| end as u8),
             ..hit
         };
-        match &mut self.wakers {
-            Some(wakers) => wakers.take(lookup, &hit, &frames, &details),
+        match &mut self.joined {
+            Some(joined) => joined.take(lookup, &hit, &frames, &details),
             None => self.rows.rows.extend(row_of(&hit, &frames, &details)),
         }
     }

@@ -28,8 +28,21 @@ pub(crate) struct RowView<'a> {
     pub(crate) scale: Option<Scale>,
     /// Set for a stack.
     pub(crate) frames: Option<&'a [FrameView]>,
-    /// The stack of what ended a wait, and its end.
-    pub(crate) waker: Option<(&'a [FrameView], u8)>,
+    /// The other side of waits.
+    pub(crate) other: Option<&'a OtherSide>,
+}
+
+/// The stack of what ended a wait, or of what held the lock.
+pub(crate) struct OtherSide {
+    pub(crate) is_holder: bool,
+    pub(crate) frames: Vec<FrameView>,
+    pub(crate) stack_end: u8,
+}
+
+impl OtherSide {
+    fn end(&self) -> &'static str {
+        end_name(StackEnd::from_u8(self.stack_end))
+    }
 }
 
 #[derive(Serialize)]
@@ -59,6 +72,10 @@ struct RowLine<'a> {
     waker_stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waker_stack_end: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder_stack: Option<Vec<FrameLine<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder_stack_end: Option<&'static str>,
 }
 
 /// Writes one row of a table.
@@ -75,6 +92,8 @@ pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
     });
     let of_total = |value: i64| (view.has_values && view.of == "total").then_some(value);
     let end = StackEnd::from_u8(row.stack_end);
+    let waker = view.other.filter(|one| !one.is_holder);
+    let holder = view.other.filter(|one| one.is_holder);
     line(
         out,
         &RowLine {
@@ -91,8 +110,10 @@ pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
             stack: view.frames.map(FrameLine::all),
             may_lack_frames: view.frames.is_some_and(may_lack_frames),
             stack_end: view.frames.map(|_| end_name(end)),
-            waker_stack: view.waker.map(|(frames, _)| FrameLine::all(frames)),
-            waker_stack_end: view.waker.map(|(_, end)| end_name(StackEnd::from_u8(end))),
+            waker_stack: waker.map(|one| FrameLine::all(&one.frames)),
+            waker_stack_end: waker.map(OtherSide::end),
+            holder_stack: holder.map(|one| FrameLine::all(&one.frames)),
+            holder_stack_end: holder.map(OtherSide::end),
         },
     )
 }

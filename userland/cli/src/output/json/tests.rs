@@ -96,7 +96,7 @@ fn a_row() -> Value {
         has_values: false,
         scale: None,
         frames: None,
-        waker: None,
+        other: None,
     };
     parsed(|out| row(out, &view))
 }

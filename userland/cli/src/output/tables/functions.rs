@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of the functions in stacks.
 
-use super::{TablePrinter, WAKER};
+use super::waits::is_counterpart;
+use super::TablePrinter;
 use crate::output::fields::duration;
 use libnsprobe::TableRow;
 use nsprobe_profile::{FunctionShare, FunctionShares};
@@ -25,7 +26,7 @@ impl TablePrinter {
             profile
                 .samples
                 .iter_mut()
-                .for_each(|sample| sample.keys.retain(|(name, _)| name == WAKER));
+                .for_each(|sample| sample.keys.retain(|(name, _)| is_counterpart(name)));
         }
         let groups = profile.functions(self.style.are_waits.into());
         for (number, group) in groups.iter().take(self.style.top).enumerate() {

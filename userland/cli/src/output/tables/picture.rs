@@ -2,7 +2,8 @@
 //! Tables of stacks as profiles.
 
 use super::style::Style;
-use super::{TablePrinter, WAKER};
+use super::waits::is_counterpart;
+use super::TablePrinter;
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, RowsProfile};
 use libnsprobe::TableRow;
@@ -21,8 +22,8 @@ impl TablePrinter {
         let mut profile = RowsProfile::new(about, self.style.numbers());
         for row in rows.iter().filter(|row| row.count > 0) {
             let mut labels = self.labels_of(row);
-            labels.retain(|(name, _)| name != WAKER);
-            profile.add(labels, &self.with_waker(names, row), row);
+            labels.retain(|(name, _)| !is_counterpart(name));
+            profile.add(labels, &self.with_counterpart(names, row), row);
         }
         profile.finish()
     }

@@ -14,47 +14,83 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use syscalls::x86_64::Sysno;
 
-/// The key that is what ended a wait.
+/// Keys of waits: what ended one; what it was for, which lock that was, and what held it.
 pub(crate) const WAKER: &str = "waker";
+pub(crate) const KIND: &str = "kind";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const HOLDER: &str = "holder";
 
-/// What ended waits: a thread with its stack, something that has none, or, without a name, nothing.
+/// The other side of a wait: what ended it, or what held the lock and has released it. A thread has
+/// a stack; without a name it is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Waker {
+pub(crate) struct Counterpart {
     pub(crate) name: String,
+    pub(crate) is_holder: bool,
     /// The words of its stack, the innermost frame first.
     pub(crate) stack: Vec<u64>,
     pub(crate) stack_end: u8,
 }
 
+impl Counterpart {
+    /// What stands between its stack and that of the wait.
+    pub(super) fn title(&self) -> String {
+        match self.is_holder {
+            true => format!("held by {}", self.name),
+            false => format!("woken by {}", self.name),
+        }
+    }
+}
+
+/// Whether a key is that of the other side of a wait.
+pub(super) fn is_counterpart(key: &str) -> bool {
+    matches!(key, WAKER | HOLDER)
+}
+
 impl TablePrinter {
-    /// Sets what the numbers of the key [`WAKER`] mean.
-    pub(crate) fn name_wakers(&mut self, wakers: &[Waker]) {
-        self.wakers = wakers.to_vec();
-        let names = (0..).zip(wakers).map(|(number, waker)| {
-            let name = match waker.name.as_str() {
-                "" => "-",
-                name => name,
-            };
-            (number, FieldValue::Named(name.to_owned(), number as i64))
+    /// Sets what the numbers of the other side of waits mean.
+    pub(crate) fn name_counterparts(&mut self, all: &[Counterpart]) {
+        self.counterparts = all.to_vec();
+        for key in [WAKER, HOLDER] {
+            let names: Vec<&str> = all
+                .iter()
+                .map(|one| match one.name.as_str() {
+                    "" => "-",
+                    _ if key == HOLDER && !one.is_holder => "-",
+                    name => name,
+                })
+                .collect();
+            self.name_numbered(key, &names);
+        }
+    }
+
+    /// Sets what the numbers of a key mean, from zero on.
+    pub(crate) fn name_numbered(&mut self, key: &str, names: &[impl AsRef<str>]) {
+        let names = (0..).zip(names).map(|(number, name)| {
+            let value = FieldValue::Named(name.as_ref().to_owned(), number as i64);
+            (number, value)
         });
-        self.values.insert(WAKER.to_owned(), names.collect());
+        self.values.insert(key.to_owned(), names.collect());
     }
 
-    /// What ended the waits of a row.
-    pub(super) fn waker_of(&self, row: &TableRow) -> Option<&Waker> {
-        let last = self.keys.last()?;
-        let number = row.key.last().filter(|_| last.name == WAKER)?;
-        self.wakers.get(usize::try_from(*number).ok()?)
+    /// The other side of the waits of a row.
+    pub(super) fn counterpart(&self, row: &TableRow) -> Option<&Counterpart> {
+        self.keys.last().filter(|key| is_counterpart(&key.name))?;
+        let number = row.key.last()?;
+        self.counterparts.get(usize::try_from(*number).ok()?)
     }
 
-    /// The frames of a row for pictures, the innermost first: what ended the waits is on top,
+    /// The frames of a row for pictures, the innermost first: the other side of the waits is on top,
     /// upside down.
-    pub(super) fn with_waker(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
+    pub(super) fn with_counterpart(
+        &self,
+        names: &mut impl NameFrames,
+        row: &TableRow,
+    ) -> Vec<FrameView> {
         let own = names.views(&row.stack);
-        let Some(waker) = self.waker_of(row).filter(|waker| !waker.name.is_empty()) else {
+        let Some(other) = self.counterpart(row).filter(|one| !one.name.is_empty()) else {
             return own;
         };
-        let mut all = names.views(&waker.stack);
+        let mut all = names.views(&other.stack);
         all.reverse();
         all.push(FrameView {
             frame: Frame::Address {
@@ -64,7 +100,7 @@ impl TablePrinter {
             },
             named: Rc::new(NamedFrame {
                 functions: vec![SourceFrame {
-                    function: format!("woken by {}", waker.name),
+                    function: other.title(),
                     function_offset: None,
                     file: None,
                     line: None,
@@ -109,7 +145,7 @@ pub(super) fn key_values() -> HashMap<String, HashMap<u64, FieldValue>> {
     let calls = Sysno::iter().map(|call| named((call.id() as u64, call.name())));
     let none = named((NONE, "-"));
     HashMap::from([
-        ("kind".to_owned(), kinds.collect()),
+        (KIND.to_owned(), kinds.collect()),
         ("syscall".to_owned(), calls.chain([none.clone()]).collect()),
         ("fd".to_owned(), HashMap::from([none])),
     ])

@@ -237,7 +237,13 @@ impl<'f> Requests<'f, '_> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = match probe.placeless().context("a probe has no file")? {
             Placeless::Samples { hz } => Probe::samples(hz),
-            Placeless::Waits { min_ns } => Probe::waits(min_ns),
+            Placeless::Waits { min_ns } => {
+                let waits = Probe::waits(min_ns);
+                match self.inputs.wants.asks_holders() {
+                    true => waits.of_locks(),
+                    false => waits,
+                }
+            }
             Placeless::Wakes { min_ns } => Probe::wakes(min_ns),
         };
         let request = common(request.with_programs(entry, None), self.inputs, sink);

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waits for locks: which lock, and who held it. What the module found is proven here by the stack
+//! of the wait, where it needs that.
+
+use super::joined::Numbered;
+use crate::output::tables::Counterpart;
+use libnsprobe::common::record::{Details, Hit};
+use libnsprobe::common::wait::Proof;
+use libnsprobe::{Rows, TableRow};
+use nsprobe_text::counted;
+use nsprobe_trace::hits::lookup::Lookup;
+use nsprobe_trace::hits::view::FrameView;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Most threads that have a name, and most locks whose releases are kept.
+const KEPT_MAX: usize = 1 << 16;
+/// Most releases of one lock that are kept.
+const RELEASES_MAX: usize = 64;
+/// How long the mappings of a process are believed.
+const MAPPINGS_AGE: Duration = Duration::from_millis(500);
+/// Frames in which the function is that proves a holder: the system call's own is the first.
+const PROOF_FRAMES: usize = 3;
+/// Frames in which the function is that says what is waited for.
+const KIND_FRAMES: usize = 6;
+/// No thread, or nothing that ended a wait.
+const NONE: u64 = u64::MAX;
+
+/// Functions of C libraries, without leading underscores, and what a thread waits for in them.
+const FUNCTIONS: [(&str, &str); 20] = [
+    ("pthread_mutex_lock", MUTEX),
+    ("pthread_mutex_timedlock", MUTEX),
+    ("pthread_mutex_clocklock", MUTEX),
+    ("pthread_cond_wait", CONDITION),
+    ("pthread_cond_timedwait", CONDITION),
+    ("pthread_cond_clockwait", CONDITION),
+    ("pthread_join", JOIN),
+    ("pthread_clockjoin_ex", JOIN),
+    ("pthread_timedjoin_np", JOIN),
+    ("pthread_barrier_wait", BARRIER),
+    ("sem_wait", "semaphore"),
+    ("new_sem_wait", "semaphore"),
+    ("sem_timedwait", "semaphore"),
+    ("sem_clockwait", "semaphore"),
+    ("pthread_rwlock_rdlock", "rwlock"),
+    ("pthread_rwlock_wrlock", "rwlock"),
+    ("pthread_rwlock_timedrdlock", "rwlock"),
+    ("pthread_rwlock_timedwrlock", "rwlock"),
+    ("pthread_rwlock_clockrdlock", "rwlock"),
+    ("pthread_rwlock_clockwrlock", "rwlock"),
+];
+const MUTEX: &str = "mutex";
+const CONDITION: &str = "condition";
+const JOIN: &str = "join";
+const BARRIER: &str = "barrier";
+
+/// A wait in `futex(2)`, as it was recorded.
+#[derive(Default)]
+pub(super) struct LockWait {
+    pid: u32,
+    address: u64,
+    proof: u64,
+    holder: u32,
+    began_ns: u64,
+}
+
+impl LockWait {
+    pub(super) fn of(hit: &Hit, details: &Details<'_>, address: u64, holder: u64) -> LockWait {
+        LockWait {
+            pid: hit.pid,
+            address,
+            proof: holder >> 32,
+            holder: holder as u32,
+            began_ns: hit.time_ns.saturating_sub(details.elapsed_ns.unwrap_or(0)),
+        }
+    }
+}
+
+/// The end of a wait by a thread: when, which one, and its number among the wakers.
+type Release = (u64, u32, u64);
+
+/// A mapping of a process.
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// Where the file's first mapping begins; its address if there is no file.
+    base: u64,
+    name: String,
+}
+
+/// The locks that were waited for.
+pub(crate) struct Locks {
+    /// Also what is no lock.
+    all: bool,
+    tells_threads: bool,
+    threads: HashMap<u32, String>,
+    /// By process and address, the latest last.
+    releases: HashMap<(u32, u64), VecDeque<Release>>,
+    mappings: HashMap<u32, (Instant, Vec<Mapping>)>,
+    locks: Numbered<String>,
+    kinds: Numbered<&'static str>,
+    /// Waits for what is no lock, and their nanoseconds.
+    others: (u64, u64),
+}
+
+impl Locks {
+    pub(super) fn new(all: bool, tells_threads: bool) -> Locks {
+        Locks {
+            all,
+            tells_threads,
+            threads: HashMap::new(),
+            releases: HashMap::new(),
+            mappings: HashMap::new(),
+            locks: Numbered::default(),
+            kinds: Numbered::default(),
+            others: (0, 0),
+        }
+    }
+
+    /// Remembers the name of a thread.
+    pub(super) fn name_thread(&mut self, hit: &Hit) {
+        if self.threads.len() >= KEPT_MAX {
+            self.threads.clear();
+        }
+        let comm = String::from_utf8_lossy(&hit.comm);
+        let comm = comm.trim_end_matches('\0').to_owned();
+        self.threads.insert(hit.tid, comm);
+    }
+
+    /// What a wait's key has of its lock: the lock, the proof, the holder and the number of its
+    /// stack.
+    pub(super) fn join(&mut self, wait: &LockWait, released: Option<Release>) -> [u64; 4] {
+        let lock = self.name(wait.pid, wait.address);
+        let lock = self.locks.number(lock);
+        if self.releases.len() >= KEPT_MAX {
+            self.releases.clear();
+        }
+        let all = self.releases.entry((wait.pid, wait.address)).or_default();
+        all.extend(released);
+        if all.len() > RELEASES_MAX {
+            all.pop_front();
+        }
+        // The holder's first release since then, be it for another thread that waited.
+        let by_holder = |(at_ns, tid, _): &&Release| *tid == wait.holder && *at_ns >= wait.began_ns;
+        let stack = all
+            .iter()
+            .filter(by_holder)
+            .min_by_key(|(at_ns, ..)| *at_ns);
+        let stack = stack.map_or(NONE, |(_, _, number)| *number);
+        match wait.holder {
+            0 => [lock, Proof::None as u64, 0, NONE],
+            holder => [lock, wait.proof, holder.into(), stack],
+        }
+    }
+
+    /// Rows by what is proven: their keys end with the kind, the lock and the other side.
+    pub(super) fn rows(
+        &mut self,
+        names: &mut impl Lookup,
+        rows: Rows,
+        sides: &mut Numbered<Counterpart>,
+    ) -> Rows {
+        self.others = (0, 0);
+        let mut proven = Vec::new();
+        for row in rows.rows {
+            let Some((key, [lock, proof, holder, stack, waker])) = row.key.split_last_chunk()
+            else {
+                continue;
+            };
+            let views = names.views(&row.stack);
+            let is_proven = match proof {
+                _ if *proof == Proof::Word as u64 => true,
+                _ if *proof == Proof::Caller as u64 => is_in_mutex(&views),
+                _ => false,
+            };
+            let kind = match is_proven {
+                true => MUTEX,
+                false => kind(&views),
+            };
+            let is_lock = ![CONDITION, JOIN, BARRIER].contains(&kind);
+            if !is_lock && !self.all {
+                self.others.0 += row.count;
+                self.others.1 += row.sum.max(0) as u64;
+                continue;
+            }
+            let side = match is_proven {
+                true => sides.number(self.holder(*holder as u32, sides.get(*stack))),
+                false => *waker,
+            };
+            let mut key = key.to_vec();
+            key.extend([self.kinds.number(kind), *lock, side]);
+            proven.push(TableRow { key, ..row });
+        }
+        Rows {
+            rows: proven,
+            ..rows
+        }
+        .added_up()
+    }
+
+    /// A holder, with the stack by which it released the lock.
+    fn holder(&self, tid: u32, released: Option<&Counterpart>) -> Counterpart {
+        let name = match self.threads.get(&tid) {
+            Some(comm) if self.tells_threads => format!("{comm}/{tid}"),
+            Some(comm) => comm.clone(),
+            None => format!("thread {tid}"),
+        };
+        Counterpart {
+            name,
+            is_holder: true,
+            ..released.cloned().unwrap_or_default()
+        }
+    }
+
+    /// The names of kinds, by their numbers in keys.
+    pub(super) fn kinds(&self) -> &[&'static str] {
+        self.kinds.all()
+    }
+
+    /// The names of locks, by their numbers in keys.
+    pub(super) fn names(&self) -> &[String] {
+        self.locks.all()
+    }
+
+    /// What is said of waits that are for no lock.
+    pub(super) fn note(&self, duration: impl Fn(u64) -> String) -> Option<String> {
+        let (count, ns) = self.others;
+        (count > 0).then(|| {
+            format!(
+                "{}, {}, for condition variables, joins and barriers: --all shows them",
+                counted(count, "wait"),
+                duration(ns)
+            )
+        })
+    }
+
+    /// Where a lock is: in a file, as its own headers count addresses, or in other memory.
+    fn name(&mut self, pid: u32, address: u64) -> String {
+        let is_in = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        let known = self.mappings.get(&pid);
+        let known = known.filter(|(since, _)| since.elapsed() < MAPPINGS_AGE);
+        if !known.is_some_and(|(_, all)| all.iter().any(|mapping| is_in(&mapping))) {
+            if self.mappings.len() >= KEPT_MAX {
+                self.mappings.clear();
+            }
+            let found = mappings(pid);
+            // Of a process that has ended, what was known stays.
+            if !found.is_empty() || !self.mappings.contains_key(&pid) {
+                self.mappings.insert(pid, (Instant::now(), found));
+            }
+        }
+        let mut all = self.mappings.get(&pid).map(|(_, all)| all.iter());
+        match all.as_mut().and_then(|all| all.find(is_in)) {
+            Some(mapping) if mapping.name.starts_with('/') => {
+                let file = Path::new(&mapping.name).file_name();
+                let file = file.map_or("?".into(), |name| name.to_string_lossy());
+                format!("{file}+{:#x}", address.wrapping_sub(mapping.base))
+            }
+            Some(mapping) if mapping.name.starts_with("[heap") => format!("{address:#x} [heap]"),
+            Some(mapping) if mapping.name.starts_with("[stack") => format!("{address:#x} [stack]"),
+            _ => format!("{address:#x}"),
+        }
+    }
+}
+
+/// The mappings of a process; memory that follows a file's without a gap is its `.bss`.
+fn mappings(pid: u32) -> Vec<Mapping> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut all: Vec<Mapping> = Vec::new();
+    let mut bases: HashMap<String, u64> = HashMap::new();
+    for line in text.lines() {
+        let mut words = line.splitn(6, ' ');
+        let range = words.next().and_then(|range| range.split_once('-'));
+        let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+        let Some((Some(start), Some(end))) = range.map(|(a, b)| (hexadecimal(a), hexadecimal(b)))
+        else {
+            continue;
+        };
+        let mut name = words.nth(4).unwrap_or_default().trim_start().to_owned();
+        let before = all.last().filter(|before| before.end == start);
+        if let (true, Some(before)) = (name.is_empty(), before) {
+            if before.name.starts_with('/') {
+                name.clone_from(&before.name);
+            }
+        }
+        let base = *bases.entry(name.clone()).or_insert(start);
+        all.push(Mapping {
+            start,
+            end,
+            base,
+            name,
+        });
+    }
+    all
+}
+
+/// The function of a C library that a frame is in, without leading underscores and version.
+fn function(view: &FrameView) -> Option<&str> {
+    let function = view.named.functions.first()?;
+    let name = function.function.split('@').next()?;
+    Some(name.trim_start_matches('_'))
+}
+
+/// What a thread with this stack waits for.
+fn kind(views: &[FrameView]) -> &'static str {
+    let functions = views.iter().take(KIND_FRAMES).filter_map(function);
+    let mut kinds = functions.filter_map(|name| {
+        let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, kind)| *kind)
+    });
+    kinds.next().unwrap_or("futex")
+}
+
+/// Whether a thread with this stack waits in a function of a `pthread_mutex_t`, that has called
+/// nothing but what calls the kernel.
+fn is_in_mutex(views: &[FrameView]) -> bool {
+    let own = views.iter().take(PROOF_FRAMES);
+    own.filter_map(function).any(|name| {
+        let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
+        known.is_some_and(|(_, kind)| *kind == MUTEX)
+    })
+}
