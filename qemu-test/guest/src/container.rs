@@ -72,15 +72,6 @@ impl Container {
         Container::start(name, what, command)
     }
 
-    /// The same, with another folder of the guest's at `/shared`.
-    pub(crate) fn sharing(name: &str, folder: &Path, command: &[&str], shared: &Path) -> Container {
-        let mount = json!({
-            "destination": "/shared", "source": shared, "type": "bind", "options": ["bind", "rw"]
-        });
-        let what = json!({ "rootfs": folder, "rootfs_overlay": true, "mounts": [mount] });
-        Container::start(name, what, command)
-    }
-
     /// The same as a person would type it, with options of podman's.
     pub(crate) fn with(name: &str, options: &[&str], folder: &Path, command: &[&str]) -> Container {
         let _ = fs::write(USED, "");

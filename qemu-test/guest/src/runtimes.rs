@@ -49,6 +49,11 @@ pub(crate) struct Bundle {
 impl Bundle {
     /// Runs a program in a root directory.
     pub(crate) fn run(tool_name: &'static str, id: &str, root: &Path, program: &str) -> Bundle {
+        Bundle::with(tool_name, id, root, &[program])
+    }
+
+    /// Runs a command in a root directory, which it may write to.
+    pub(crate) fn with(tool_name: &'static str, id: &str, root: &Path, command: &[&str]) -> Bundle {
         let folder = PathBuf::from(format!("/var/tmp/bundle-{tool_name}-{id}"));
         fs::create_dir_all(&folder).expect("/var/tmp is writable");
         let bundle = Bundle {
@@ -66,8 +71,8 @@ impl Bundle {
         let text = fs::read_to_string(&path).expect("it was just made");
         let mut config: Value = serde_json::from_str(&text).expect("JSON");
         config["process"]["terminal"] = json!(false);
-        config["process"]["args"] = json!([program]);
-        config["root"]["path"] = json!(root);
+        config["process"]["args"] = json!(command);
+        config["root"] = json!({ "path": root, "readonly": false });
         fs::write(&path, config.to_string()).expect("ours");
         let mut run = Command::new(tool_name);
         run.args(["run", "-d", id]).current_dir(&bundle.folder);

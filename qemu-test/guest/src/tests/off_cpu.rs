@@ -3,17 +3,17 @@
 //! is accounted for.
 
 use crate::command::{self, Output, Running};
-use crate::container::{Container, Root};
+use crate::container::Root;
 use crate::figures;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::SOON;
+use crate::runtimes::Bundle;
 use crate::session::{probe_at, Session};
 use crate::victim;
 use nsprobe_common::abi::{self, Probe, Refusal};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 /// What a wait may take less than the victim's clock says, which sees the way into the kernel and
@@ -131,11 +131,9 @@ fn waits_of_containers_have_the_stacks_of_their_wakers() {
     const PROGRAM: &str = "/relay";
     let _module = Module::load();
     let root = Root::called("relay", "relay", PROGRAM);
-    let shared = Path::new("/var/tmp/relay-shared");
-    fs::create_dir_all(shared).expect("/var/tmp is writable");
     let relays = ["a", "b", "c"].map(|role| {
-        let command = [PROGRAM, role, "/shared"];
-        Container::sharing(&format!("relay-{role}"), &root.folder, &command, shared)
+        let command = [PROGRAM, role, "/tmp"];
+        Bundle::with("crun", &format!("relay-{role}"), &root.folder, &command)
     });
     let picture = "/var/tmp/relay.folded";
     let words = [
@@ -218,7 +216,6 @@ fn waits_of_containers_have_the_stacks_of_their_wakers() {
         );
     }
     drop(relays);
-    fs::remove_dir_all(shared).expect("it is there");
     fs::remove_file(picture).expect("it is there");
 }
 
