@@ -3,7 +3,8 @@
 //
 // Waits in each way that has a name, and prints for each by its own clock: name, waits, nanoseconds.
 // The argument is the folder of a control group that it may throttle itself in. Or it is "herd" and a
-// number of threads, each of which sleeps for three seconds, again and again; then it prints "ready".
+// number of threads, each of which sleeps for three seconds, again and again; then it prints "ready",
+// and waits in a call that a timer interrupts.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -246,10 +248,32 @@ static void *one_of_herd(void *by_epoll)
 	return NULL;
 }
 
+static void ignore(int signal)
+{
+	(void)signal;
+}
+
+/* Waits for ever, in a call that signals interrupt and that begins again each time. */
+static void wait_interrupted(void)
+{
+	struct sigaction action = { .sa_handler = ignore, .sa_flags = SA_RESTART };
+	struct itimerval often = { { 0, 20000 }, { 0, 20000 } };
+	char byte;
+
+	check(pipe(pipes) == 0 && sigaction(SIGALRM, &action, NULL) == 0, "signal");
+	check(setitimer(ITIMER_REAL, &often, NULL) == 0, "timer");
+	check(read(pipes[0], &byte, 1) == 1, "read");
+}
+
 static int herd(long count)
 {
+	sigset_t alarm;
 	pthread_attr_t small;
 	pthread_t one;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &alarm, NULL);
 
 	epoll_fd = epoll_create1(0);
 	pthread_attr_init(&small);
@@ -258,7 +282,8 @@ static int herd(long count)
 		check(pthread_create(&one, &small, one_of_herd, i % 2 ? &epoll_fd : NULL) == 0, "thread");
 	puts("ready");
 	fflush(stdout);
-	pause();
+	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+	wait_interrupted();
 	return 0;
 }
 

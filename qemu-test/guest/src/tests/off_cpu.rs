@@ -270,7 +270,8 @@ fn holders_of_locks_are_the_right_ones_or_unknown() {
 const HERD: u64 = 1000;
 
 test! { core, no_wait_is_lost_and_no_sleeper_keeps_the_module, module, cpus = 2 }
-/// Whatever tasks do meanwhile: they start and end, are traced, stopped, frozen, and lose their CPU.
+/// Whatever tasks do meanwhile: they start and end, are traced, stopped, frozen, interrupted, and lose
+/// their CPU.
 fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
     const CPU: &str = "/sys/devices/system/cpu/cpu1/online";
     let module = Module::load();
@@ -286,10 +287,23 @@ fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
         kind: abi::PROBE_WAIT,
         ..probe_at(0, flags)
     };
+    let mut wakes = [Probe {
+        kind: abi::PROBE_WAKE,
+        ..waits
+    }];
+    let attached = session.attach_all(&mut wakes);
+    attached.expect("wake-ups are hits");
+    let [wakes] = wakes;
     let mut attached = [waits];
     session
         .attach_all(&mut attached)
         .expect("waits are followed");
+    let late = Probe {
+        kind: abi::PROBE_WAKE,
+        ..waits
+    };
+    let (_, reply) = session.attach_all(&mut [late]).expect_err("one is enough");
+    assert_eq!(reply.reason, Refusal::Twice as u32);
     // Another one, for which all waits are too short.
     let patient = Session::with_rings(1 << 12);
     let mut below = [Probe {
@@ -304,6 +318,7 @@ fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
     assert_eq!(reply.reason, Refusal::Twice as u32);
     let script = "\"$0\" 2 20 20 >/dev/null; \
         strace -f -o /dev/null sh -c 'for n in 1 2 3; do /bin/true; done'; \
+        awk 'BEGIN { for (n = 0; n < 5; n++) system(\"true\") }'; \
         echo 1 >\"$1/cgroup.freeze\"; until grep -q 'frozen 1' \"$1/cgroup.events\"; do :; done; \
         echo 0 >\"$1/cgroup.freeze\"; \
         kill -STOP $2; until grep -q '^State:.T' /proc/$2/status; do :; done; kill -CONT $2";
@@ -325,6 +340,18 @@ fn no_wait_is_lost_and_no_sleeper_keeps_the_module() {
     );
     // Of those that may be missed: they end, or start a program.
     assert!(counters.missed < counters.hits / 10, "{counters:?}");
+    // Each is in one outcome.
+    session.detach(&[wakes.id]).expect("it is attached");
+    let counters = session.counters(wakes.id);
+    println!("{counters:?}");
+    let outcomes = [
+        counters.recorded,
+        counters.lost_full,
+        counters.missed,
+        counters.limited,
+    ];
+    assert_eq!(outcomes.iter().sum::<u64>(), counters.hits, "{counters:?}");
+    assert!(counters.recorded + counters.lost_full > 100, "{counters:?}");
     patient.detach(&[below.id]).expect("it is attached");
     let counters = patient.counters(below.id);
     assert!(

@@ -83,6 +83,8 @@ pub(crate) struct Joined {
     /// Set if waits are joined with holders of locks.
     locks: Option<Locks>,
     rows: Vec<TableRow>,
+    /// How many of these are added up already.
+    added_up: usize,
     /// The time of the latest wait.
     latest_ns: u64,
 }
@@ -102,6 +104,7 @@ impl Joined {
                 Join::Holder { all } => Some(Locks::new(all, tells_threads)),
             },
             rows: Vec::new(),
+            added_up: 0,
             latest_ns: 0,
         }
     }
@@ -200,6 +203,18 @@ impl Joined {
             }
             self.rows.push(open.row);
         }
+        if self.rows.len() > 2 * self.added_up + KEPT_MAX {
+            self.add_up();
+        }
+    }
+
+    fn add_up(&mut self) {
+        let rows = Rows {
+            rows: std::mem::take(&mut self.rows),
+            ..Rows::default()
+        };
+        self.rows = rows.added_up().rows;
+        self.added_up = self.rows.len();
     }
 
     /// The number of what has ended a wait.
@@ -234,12 +249,11 @@ impl Joined {
 
     /// The rows so far; the last word of their keys is the number of the other side.
     pub(super) fn rows(&mut self, names: &mut impl Lookup) -> Rows {
+        self.add_up();
         let rows = Rows {
-            rows: std::mem::take(&mut self.rows),
+            rows: self.rows.clone(),
             ..Rows::default()
         };
-        let rows = rows.added_up();
-        self.rows.clone_from(&rows.rows);
         match &mut self.locks {
             Some(locks) => locks.rows(names, rows, &mut self.wakers),
             None => rows,
@@ -263,5 +277,127 @@ fn kernel_thread(tid: u32) -> String {
     match comm {
         Ok(comm) if tid != 0 => format!("[{}]", comm.trim_end()),
         _ => "[kernel]".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libnsprobe::common::record::Frames;
+    use libnsprobe::common::record::{CodeMapping, StackCopy};
+    use nsprobe_symbolize::KernelSymbol;
+    use nsprobe_trace::hits::lookup::{NameFrames, Rest};
+    use nsprobe_trace::names::named::NamedFrame;
+    use std::rc::Rc;
+
+    /// Knows nothing.
+    struct Nothing;
+
+    impl NameFrames for Nothing {
+        fn name(&mut self, _: Frame) -> Rc<NamedFrame> {
+            Rc::default()
+        }
+    }
+
+    impl Lookup for Nothing {
+        fn stack(&mut self, _: u32) -> Option<Rc<[u64]>> {
+            None
+        }
+
+        fn rest(&mut self, _: &Hit, _: usize) -> Rest {
+            Rest::Unknown
+        }
+
+        fn note_copy(&mut self, _: &StackCopy, _: &[CodeMapping], _: &[u64]) {}
+
+        fn kernel(&self, _: u64, _: bool) -> Option<&KernelSymbol> {
+            None
+        }
+
+        fn finished(&self) -> u64 {
+            0
+        }
+    }
+
+    const WAKES: u32 = 1;
+
+    fn take(joined: &mut Joined, probe: u32, (time_ns, tid): (u64, u32), fields: &[u64]) {
+        let hit = Hit {
+            probe,
+            time_ns,
+            tid,
+            comm: *b"one\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            ..Hit::default()
+        };
+        let details = Details {
+            elapsed_ns: Some(40),
+            frames: Frames(&[]),
+            kernel: &[],
+            fields,
+        };
+        joined.take(&mut Nothing, &hit, &[], &details);
+    }
+
+    /// A wait that was ended then, by this thread in this way.
+    fn wait(joined: &mut Joined, at_ns: u64, waker: Waker, tid: u32) {
+        let by = u64::from(waker as u8) << 32 | u64::from(tid);
+        take(
+            joined,
+            2,
+            (at_ns + 10, 9),
+            &[0xf, at_ns, by, WaitKind::Sleep as u64, 77],
+        );
+    }
+
+    /// The names of what ended waits, with their numbers, by key.
+    fn ends(joined: &mut Joined) -> Vec<(u64, String, u64)> {
+        let rows = joined.rows(&mut Nothing).rows;
+        let mut ends: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let [key, number] = row.key[..] else {
+                    panic!("{row:?}");
+                };
+                let side = &joined.counterparts()[number as usize];
+                (key, side.name.clone(), row.count)
+            })
+            .collect();
+        ends.sort();
+        ends
+    }
+
+    #[test]
+    fn a_wait_has_its_own_waker_and_no_other() {
+        let mut joined = Joined::new(WAKES, Join::Waker, false);
+        // The wake-up may come later than the wait.
+        wait(&mut joined, 100, Waker::Thread, 5);
+        wait(&mut joined, 200, Waker::Interrupt, 0);
+        assert!(ends(&mut joined).is_empty());
+        take(&mut joined, WAKES, (100, 6), &[]);
+        assert!(ends(&mut joined).is_empty(), "another thread");
+        take(&mut joined, WAKES, (100, 5), &[]);
+        // One serves several.
+        wait(&mut joined, 100, Waker::Sender, 5);
+        wait(&mut joined, 300, Waker::Thread, 8);
+        joined.end();
+        let wanted = [
+            ("one", 1),
+            ("probably one", 1),
+            ("thread 8", 1),
+            ("timer", 1),
+        ];
+        let wanted = wanted.map(|(name, count)| (77, name.to_owned(), count));
+        assert_eq!(ends(&mut joined), wanted);
+    }
+
+    #[test]
+    fn rows_are_added_up_before_they_are_too_many() {
+        let mut joined = Joined::new(WAKES, Join::Waker, false);
+        let count = 3 * KEPT_MAX as u64;
+        for at_ns in 1..=count {
+            wait(&mut joined, at_ns, Waker::Interrupt, 0);
+            assert!(joined.rows.len() <= KEPT_MAX + 3);
+        }
+        assert_eq!(ends(&mut joined), [(77, "timer".to_owned(), count)]);
     }
 }

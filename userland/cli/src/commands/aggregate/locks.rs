@@ -321,3 +321,100 @@ fn is_in_mutex(views: &[FrameView]) -> bool {
         known.is_some_and(|(_, kind)| *kind == MUTEX)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libnsprobe::common::record::Frame;
+    use nsprobe_symbolize::SourceFrame;
+    use nsprobe_trace::names::named::NamedFrame;
+    use std::rc::Rc;
+
+    fn stack(names: &[&str]) -> Vec<FrameView> {
+        let view = |name: &&str| FrameView {
+            frame: Frame::Object {
+                id: 1,
+                offset: 1,
+                method: 1,
+            },
+            named: Rc::new(NamedFrame {
+                functions: match *name {
+                    "" => Vec::new(),
+                    name => vec![SourceFrame {
+                        function: name.to_owned(),
+                        function_offset: None,
+                        file: None,
+                        line: None,
+                        inlined: false,
+                    }],
+                },
+                ..NamedFrame::default()
+            }),
+        };
+        names.iter().map(view).collect()
+    }
+
+    #[test]
+    fn a_stack_says_what_is_waited_for() {
+        for (names, is_mutex, wanted) in [
+            (&["", "pthread_mutex_lock", "main"][..], true, MUTEX),
+            (
+                &["__lll_lock_wait", "___pthread_mutex_lock", "main"],
+                true,
+                MUTEX,
+            ),
+            (&["", "__pthread_mutex_timedlock@@GLIBC_2.34"], true, MUTEX),
+            // A lock of its own, that a mutex's owner waits for.
+            (
+                &["syscall", "own_lock", "callback", "pthread_mutex_lock"],
+                false,
+                MUTEX,
+            ),
+            (&["", "pthread_mutex_lock_of_mine"], false, "futex"),
+            (&["", "", "pthread_cond_wait"], false, CONDITION),
+            (&["", "__pthread_clockjoin_ex"], false, JOIN),
+            (
+                &["futex_wait", "__new_sem_wait_slow64", "__new_sem_wait"],
+                false,
+                "semaphore",
+            ),
+            (&[], false, "futex"),
+        ] {
+            let stack = stack(names);
+            assert_eq!(
+                (is_in_mutex(&stack), kind(&stack)),
+                (is_mutex, wanted),
+                "{names:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_release_is_the_holders_first_since_the_wait_began() {
+        let mut locks = Locks::new(false, true);
+        let wait = LockWait {
+            pid: 0,
+            address: 0x10,
+            proof: Proof::Word as u64,
+            holder: 5,
+            began_ns: 100,
+        };
+        // Before it, by another thread, and of another lock.
+        let other = LockWait {
+            address: 0x20,
+            ..LockWait::default()
+        };
+        locks.join(&other, Some((110, 5, 1)));
+        let unknown = LockWait {
+            address: 0x10,
+            ..LockWait::default()
+        };
+        locks.join(&unknown, Some((90, 5, 2)));
+        let [_, _, holder, stack] = locks.join(&wait, Some((110, 6, 3)));
+        assert_eq!((holder, stack), (5, NONE));
+        locks.join(&unknown, Some((130, 5, 4)));
+        locks.join(&unknown, Some((120, 5, 5)));
+        assert_eq!(locks.join(&wait, None)[3], 5);
+        assert_eq!(locks.join(&unknown, None)[1..], [0, 0, NONE]);
+    }
+}
