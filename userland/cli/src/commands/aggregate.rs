@@ -6,8 +6,9 @@ mod exits;
 mod finished;
 mod joined;
 mod locks;
+mod standing;
 
-use crate::args::{Aggregate, AggregatePlan, Join};
+use crate::args::{Aggregate, AggregatePlan, Join, StackOutput};
 use crate::output::fields::duration;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
@@ -20,6 +21,7 @@ use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
+use locks::Mapped;
 use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
 use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
 use nsprobe_text::counted;
@@ -30,6 +32,7 @@ use nsprobe_trace::hits::live::Live;
 use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::spec::CountedTexts;
 use nsprobe_trace::tasks::{full_notes, HitNames};
+use standing::{Standing, StandingThread};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -150,7 +153,10 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         live = live.with_containers(HitNames::start()?);
         finished = Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json));
     }
+    let are_waits = matches!(options.placeless, Some(Placeless::Waits { .. }));
+    let pids = run.pids().filter(|_| are_waits);
     let mut counting = Counting {
+        standing: pids.map(|pids| Standing::begin(&pids)),
         tables,
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
@@ -191,6 +197,8 @@ struct Counting {
     containers: Option<HitNames>,
     printer: TablePrinter,
     picture: Option<PictureFile>,
+    /// Of waits, where the target's processes are known.
+    standing: Option<Standing>,
 }
 
 impl Counting {
@@ -350,6 +358,7 @@ impl Counting {
     ) -> anyhow::Result<ExitCode> {
         self.live.look_at_code();
         let thread_time = run.thread_time();
+        let standing = self.standing(plan);
         run.end(&mut self.live)?;
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
@@ -359,6 +368,18 @@ impl Counting {
         let elapsed = run.elapsed;
         let drawn = self.draw(plan, &run.session, &rows, elapsed);
         let printed = self.print_total(&run.session, &rows, elapsed);
+        let is_folded = matches!(
+            plan.what,
+            Aggregate::Stacks {
+                shown: StackOutput::Folded,
+                ..
+            }
+        );
+        let told = match plan.printing.json {
+            true => standing::write_json(self.printer.out(), &standing),
+            false if is_folded => Ok(()),
+            false => standing::write(self.printer.out(), &standing, elapsed, plan.top),
+        };
         let taken = TakenHits {
             printed: self.finished.received(),
             received: self.finished.received(),
@@ -377,6 +398,10 @@ impl Counting {
         if let Some(note) = locks.and_then(|locks| locks.note(duration)) {
             plan.options.note(&note);
         }
+        if let (Some(Join::Holder { .. }), []) = (plan.join, rows.rows.as_slice()) {
+            plan.options
+                .note("no thread got a lock that it had waited for as long as --min");
+        }
         if let Some(note) = deep_note(plan.what, &rows) {
             plan.options.note(&note);
         }
@@ -384,7 +409,21 @@ impl Counting {
             plan.options.note(&note);
         }
         printed?;
+        told?;
         drawn.map(|()| code)
+    }
+
+    /// The threads of the target that did not run.
+    fn standing(&mut self, plan: &AggregatePlan) -> Vec<StandingThread> {
+        let Some(standing) = &self.standing else {
+            return Vec::new();
+        };
+        let mut mapped = Mapped::default();
+        let mut all = standing.threads(|pid, address| mapped.name(pid, address));
+        if let Some(Join::Holder { .. }) = plan.join {
+            all.retain(StandingThread::is_at_lock);
+        }
+        all
     }
 
     /// Prints the totals; on standard error where the output does not take them.

@@ -170,6 +170,10 @@ fn write_total(summary: &Summary, out: &mut impl Write) -> Result<()> {
 /// Writes what is missing in the output; this is always shown.
 fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
     let total = summary.total();
+    let mend = match summary.placeless() {
+        Some(Placeless::Waits { .. }) => "try a longer --min, or fewer processes",
+        _ => "try a larger --ring-size",
+    };
     for (lost, what, on) in [
         (total.lost_full, "hit", losses(summary)),
         (summary.parts().lost_full, "wake-up", String::new()),
@@ -178,7 +182,7 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
         if lost > 0 {
             writeln!(
                 out,
-                "nsprobe: {} lost, as the rings were full{on}: try a larger --ring-size",
+                "nsprobe: {} lost, as the rings were full{on}: {mend}",
                 counted(lost, what)
             )?;
         }

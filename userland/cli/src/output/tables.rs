@@ -81,6 +81,11 @@ impl TablePrinter {
         TablePrinter { out, ..self }
     }
 
+    /// Where rows are printed.
+    pub(crate) fn out(&mut self) -> &mut Output {
+        &mut self.out
+    }
+
     /// Sends what comes from now on elsewhere.
     pub(crate) fn redirect(&mut self, out: Output) {
         self.out = out;

@@ -338,6 +338,11 @@ impl<'a> Run<'a> {
         only.filter(|_| !self.inputs.options.tasks.children)
     }
 
+    /// The processes of the target; `None` if they are not known, as of the whole machine.
+    pub fn pids(&self) -> Option<Vec<u32>> {
+        self.target.pids()
+    }
+
     /// How long the target's threads have lived since the run began, all together; `None` if that is
     /// not known.
     pub fn thread_time(&self) -> Option<Duration> {

@@ -331,17 +331,23 @@ impl Target {
         }
     }
 
-    /// How long its threads have lived within the last `span`, all together; `None` if that is not
-    /// known, and for the whole machine.
-    pub(crate) fn thread_time(&self, span: Duration) -> Option<Duration> {
-        let pids = match self {
-            Target::Host | Target::Command(_) | Target::Group(_) => return None,
-            Target::Processes(all) => all.iter().map(Process::pid).collect(),
+    /// Its processes, as far as they are known: not those of the whole machine, of a command, or of a
+    /// container that shares its pid namespace.
+    pub(crate) fn pids(&self) -> Option<Vec<u32>> {
+        match self {
+            Target::Host | Target::Command(_) | Target::Group(_) => None,
+            Target::Processes(all) => Some(all.iter().map(Process::pid).collect()),
             Target::Container(container) => match container.scope().ok()? {
-                ContainerTasks::PidNamespace(space) => processes_in_pid_namespace(space).ok()?,
-                ContainerTasks::Cgroup(_) | ContainerTasks::Processes => return None,
+                ContainerTasks::PidNamespace(space) => processes_in_pid_namespace(space).ok(),
+                ContainerTasks::Cgroup(_) | ContainerTasks::Processes => None,
             },
-        };
+        }
+    }
+
+    /// How long its threads have lived within the last `span`, all together; `None` if that is not
+    /// known.
+    pub(crate) fn thread_time(&self, span: Duration) -> Option<Duration> {
+        let pids = self.pids()?;
         let times = pids.into_iter().map(|pid| thread_time(pid, span));
         // One may have ended meanwhile.
         Some(times.filter_map(Result::ok).sum()).filter(|time| *time > Duration::ZERO)

@@ -97,7 +97,7 @@ pub(crate) struct Locks {
     threads: HashMap<u32, String>,
     /// By process and address, the latest last.
     releases: HashMap<(u32, u64), VecDeque<Release>>,
-    mappings: HashMap<u32, (Instant, Vec<Mapping>)>,
+    mapped: Mapped,
     locks: Numbered<String>,
     kinds: Numbered<&'static str>,
     /// Waits for what is no lock, and their nanoseconds.
@@ -111,7 +111,7 @@ impl Locks {
             tells_threads,
             threads: HashMap::new(),
             releases: HashMap::new(),
-            mappings: HashMap::new(),
+            mapped: Mapped::default(),
             locks: Numbered::default(),
             kinds: Numbered::default(),
             others: (0, 0),
@@ -131,7 +131,7 @@ impl Locks {
     /// What a wait's key has of its lock: the lock, the proof, the holder and the number of its
     /// stack.
     pub(super) fn join(&mut self, wait: &LockWait, released: Option<Release>) -> [u64; 4] {
-        let lock = self.name(wait.pid, wait.address);
+        let lock = self.mapped.name(wait.pid, wait.address);
         let lock = self.locks.number(lock);
         if self.releases.len() >= KEPT_MAX {
             self.releases.clear();
@@ -234,23 +234,31 @@ impl Locks {
             )
         })
     }
+}
 
-    /// Where a lock is: in a file, as its own headers count addresses, or in other memory.
-    fn name(&mut self, pid: u32, address: u64) -> String {
+/// What addresses of processes are in.
+#[derive(Default)]
+pub(super) struct Mapped {
+    processes: HashMap<u32, (Instant, Vec<Mapping>)>,
+}
+
+impl Mapped {
+    /// Where an address is: in a file, as its own headers count addresses, or in other memory.
+    pub(super) fn name(&mut self, pid: u32, address: u64) -> String {
         let is_in = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
-        let known = self.mappings.get(&pid);
+        let known = self.processes.get(&pid);
         let known = known.filter(|(since, _)| since.elapsed() < MAPPINGS_AGE);
         if !known.is_some_and(|(_, all)| all.iter().any(|mapping| is_in(&mapping))) {
-            if self.mappings.len() >= KEPT_MAX {
-                self.mappings.clear();
+            if self.processes.len() >= KEPT_MAX {
+                self.processes.clear();
             }
             let found = mappings(pid);
             // Of a process that has ended, what was known stays.
-            if !found.is_empty() || !self.mappings.contains_key(&pid) {
-                self.mappings.insert(pid, (Instant::now(), found));
+            if !found.is_empty() || !self.processes.contains_key(&pid) {
+                self.processes.insert(pid, (Instant::now(), found));
             }
         }
-        let mut all = self.mappings.get(&pid).map(|(_, all)| all.iter());
+        let mut all = self.processes.get(&pid).map(|(_, all)| all.iter());
         match all.as_mut().and_then(|all| all.find(is_in)) {
             Some(mapping) if mapping.name.starts_with('/') => {
                 let file = Path::new(&mapping.name).file_name();
