@@ -53,6 +53,8 @@ struct Row {
     state: AtomicU32,
     sequence: AtomicU32,
     holder: AtomicU64,
+    /// Which wait was woken: its `at_ns`.
+    woken: AtomicU64,
     woken_ns: AtomicU64,
     woken_by: AtomicU64,
 }
@@ -97,8 +99,6 @@ impl WaitRows {
             row.state.store(left.state, Relaxed);
             row.sequence.store(left.sequence, Relaxed);
             row.holder.store(left.holder, Relaxed);
-            // Of what is noted before this, nothing stays.
-            row.woken_ns.store(left.woken.at_ns, Relaxed);
             return true;
         }
         false
@@ -110,23 +110,29 @@ impl WaitRows {
         let set = self.set(task)?;
         let place = set.tasks.iter().position(|own| own.load(Relaxed) == task)?;
         let (own, row) = (set.tasks.get(place)?, set.rows.get(place)?);
+        let at_ns = row.at_ns.load(Relaxed);
+        // Another wait in this row may have been woken, by a CPU that came late.
+        let woken = match row.woken.load(Acquire) == at_ns {
+            true => Woken {
+                at_ns: row.woken_ns.load(Relaxed),
+                by: row.woken_by.load(Relaxed),
+            },
+            false => Woken::default(),
+        };
         let left = Left {
-            at_ns: row.at_ns.load(Relaxed),
+            at_ns,
             run_delay_ns: row.run_delay_ns.load(Relaxed),
             state: row.state.load(Relaxed),
             sequence: row.sequence.load(Relaxed),
             holder: row.holder.load(Relaxed),
-            woken: Woken {
-                at_ns: row.woken_ns.load(Acquire),
-                by: row.woken_by.load(Relaxed),
-            },
+            woken,
         };
         own.store(0, Release);
         Some(left)
     }
 
     /// Notes what wakes a task, if it is there; `wake` gets the time when it left its CPU. Under the
-    /// task's `pi_lock`.
+    /// task's `pi_lock`; a task that could run may get a CPU meanwhile, and its row another one.
     #[inline]
     pub(super) fn note_wake(&self, task: usize, wake: impl FnOnce(u64) -> Woken) {
         let Some(set) = self.set(task) else {
@@ -136,9 +142,11 @@ impl WaitRows {
         let Some(row) = place.and_then(|place| set.rows.get(place)) else {
             return;
         };
-        let woken = wake(row.at_ns.load(Relaxed));
+        let at_ns = row.at_ns.load(Relaxed);
+        let woken = wake(at_ns);
         row.woken_by.store(woken.by, Relaxed);
-        row.woken_ns.store(woken.at_ns, Release);
+        row.woken_ns.store(woken.at_ns, Relaxed);
+        row.woken.store(at_ns, Release);
     }
 
     /// The number of tasks in it.

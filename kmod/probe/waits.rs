@@ -279,10 +279,7 @@ impl Interrupting for Hits {
             call: call.number(),
             file: call.number().filter(takes_file).map(|_| fd),
             for_cpu_ns: run_delay_ns.saturating_sub(left.run_delay_ns),
-            woken: match left.woken.at_ns {
-                0 => Woken::default(),
-                _ => left.woken,
-            },
+            woken: left.woken,
             lock: call.number().filter(waits_at_lock).map(|_| argument),
             holder: left.holder,
         };

@@ -45,19 +45,31 @@ static void set(int *of, int to)
 	__atomic_store_n(of, to, __ATOMIC_SEQ_CST);
 }
 
-/* Until the first thread is asleep, and for a while. */
-static void work(void)
+/* How often the first thread has gone to sleep. */
+static long sleeps(void)
+{
+	char path[64], line[128];
+	long count = -1;
+	FILE *status;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", getpid());
+	status = fopen(path, "r");
+	check(status != NULL, path);
+	while (fgets(line, sizeof(line), status))
+		sscanf(line, "voluntary_ctxt_switches: %ld", &count);
+	fclose(status);
+	return count;
+}
+
+/* Lets the first thread go for the lock, and works for a while when it sleeps. */
+static void let_wait(void)
 {
 	struct timespec span = { 0, 1000000 };
-	char path[64], state;
-	FILE *stat;
+	long before = sleeps();
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", getpid());
-	do {
-		stat = fopen(path, "r");
-		check(stat && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1, path);
-		fclose(stat);
-	} while (state != 'S');
+	set(&turn, 2);
+	while (sleeps() == before)
+		sched_yield();
 	nanosleep(&span, NULL);
 }
 
@@ -80,16 +92,14 @@ NOINLINE void wait_for_decoy(void)
 NOINLINE void hold_as_alice(int kind)
 {
 	pthread_mutex_lock(&mutexes[kind]);
-	set(&turn, 2);
-	work();
+	let_wait();
 	pthread_mutex_unlock(&mutexes[kind]);
 }
 
 NOINLINE void hold_as_bob(int kind)
 {
 	pthread_mutex_lock(&mutexes[kind]);
-	set(&turn, 2);
-	work();
+	let_wait();
 	pthread_mutex_unlock(&mutexes[kind]);
 }
 
@@ -97,15 +107,13 @@ NOINLINE void hold_others(int kind)
 {
 	if (kind == 5) {
 		pthread_rwlock_wrlock(&rwlock);
-		set(&turn, 2);
-		work();
+		let_wait();
 		pthread_rwlock_unlock(&rwlock);
 		return;
 	}
 	decoy.looks_like_owner = tids[0];
 	set(&decoy.word, 2);
-	set(&turn, 2);
-	work();
+	let_wait();
 	set(&decoy.word, 0);
 	syscall(SYS_futex, &decoy.word, FUTEX_WAKE_PRIVATE, 1);
 }
