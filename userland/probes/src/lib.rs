@@ -26,6 +26,17 @@ pub use probe_query::{OwnedSink, ProbeQuery};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, AtOffset, Binary};
 
+/// The variable that holds an address by the file's own count, and the distance from its
+/// beginning.
+pub fn variable_at(binary: &Binary, address: u64) -> Option<String> {
+    let (name, distance) = binary.variable_at(Address(address)).ok()??;
+    let name = demangle_without_parameters(&name);
+    Some(match distance {
+        0 => name,
+        distance => format!("{name}+{distance:#x}"),
+    })
+}
+
 /// The function that holds an address by the file's own count, and the distance from its
 /// beginning.
 pub fn function_at(binary: &Binary, address: u64) -> Option<String> {

@@ -162,7 +162,8 @@ impl Binary {
                 continue;
             };
             let (symbols, strings) = (self.elf.data(table)?, self.elf.data(strings)?);
-            let named = |symbol| crate::function::data_symbol(symbol, &strings, name.as_bytes());
+            let named =
+                |symbol| crate::function::data_symbol(symbol, &strings, Some(name.as_bytes()));
             found.extend(
                 symbols
                     .chunks_exact(crate::function::SYMBOL_BYTES)
@@ -174,6 +175,42 @@ impl Binary {
         found.sort_by_key(|symbol| (symbol.address, !symbol.global));
         found.dedup_by_key(|symbol| symbol.address);
         Ok(found)
+    }
+
+    /// The variable of the symbol tables that holds an address by the file's own count, and the
+    /// distance from its beginning. Of several the smallest one, of these a global one.
+    pub fn variable_at(
+        &self,
+        address: Address,
+    ) -> Result<Option<(String, u64)>, crate::SymbolizeError> {
+        let mut best: Option<((u64, bool, usize), String, u64)> = None;
+        for table in &self.elf.sections {
+            if ![elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
+                continue;
+            }
+            let Some(strings) = self.elf.sections.get(table.link as usize) else {
+                continue;
+            };
+            let (symbols, strings) = (self.elf.data(table)?, self.elf.data(strings)?);
+            for symbol in symbols.chunks_exact(crate::function::SYMBOL_BYTES) {
+                let Some(variable) = crate::function::data_symbol(symbol, &strings, None) else {
+                    continue;
+                };
+                let distance = address.0.checked_sub(variable.address.0);
+                let Some(distance) = distance.filter(|distance| *distance < variable.size) else {
+                    continue;
+                };
+                let Some(name) = crate::function::symbol_name(symbol, &strings) else {
+                    continue;
+                };
+                let rank = (variable.size, !variable.global, name.len());
+                if best.as_ref().is_none_or(|(known, ..)| rank < *known) {
+                    best = Some((rank, name, distance));
+                }
+            }
+        }
+        self.elf.check_unchanged()?;
+        Ok(best.map(|(_, name, distance)| (name, distance)))
     }
 }
 

@@ -383,8 +383,19 @@ fn parse_symbol(
     Some((rank, function))
 }
 
-/// The variable that a symbol stands for, if it is one of that name.
-pub(crate) fn data_symbol(symbol: &[u8], strings: &[u8], wanted: &[u8]) -> Option<DataSymbol> {
+/// The name of a symbol, without a version.
+pub(crate) fn symbol_name(symbol: &[u8], strings: &[u8]) -> Option<String> {
+    let name = strings.get(u32_at(symbol, 0)? as usize..)?;
+    let name = name.split(|byte| *byte == 0 || *byte == b'@').next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The variable that a symbol stands for, if it is one, of that name if there is one.
+pub(crate) fn data_symbol(
+    symbol: &[u8],
+    strings: &[u8],
+    wanted: Option<&[u8]>,
+) -> Option<DataSymbol> {
     let info = *symbol.get(4)?;
     if elf::SymbolType(info & 0xf) != elf::STT_OBJECT {
         return None;
@@ -393,10 +404,16 @@ pub(crate) fn data_symbol(symbol: &[u8], strings: &[u8], wanted: &[u8]) -> Optio
     if section == elf::SHN_UNDEF.0 || section == elf::SHN_ABS.0 || section == elf::SHN_COMMON.0 {
         return None;
     }
-    let name = strings.get(u32_at(symbol, 0)? as usize..)?;
-    // The name, or the name with a version.
-    let behind = name.strip_prefix(wanted)?.first()?;
-    (*behind == 0 || *behind == b'@').then_some(DataSymbol {
+    let is_wanted = match wanted {
+        Some(wanted) => {
+            let name = strings.get(u32_at(symbol, 0)? as usize..)?;
+            // The name, or the name with a version.
+            let behind = name.strip_prefix(wanted)?.first()?;
+            *behind == 0 || *behind == b'@'
+        }
+        None => true,
+    };
+    is_wanted.then_some(DataSymbol {
         address: Address(u64_at(symbol, 8)?),
         size: u64_at(symbol, 16)?,
         global: elf::SymbolBind(info >> 4) != elf::STB_LOCAL,

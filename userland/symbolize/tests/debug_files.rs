@@ -123,8 +123,16 @@ fn variables_of_the_symbol_table_are_those_of_nm() {
         let fits =
             |symbol: &nsprobe_symbolize::DataSymbol| (symbol.address.0, symbol.size) == wanted;
         assert!(found.iter().any(fits), "{line} {found:?}");
+        let last = nsprobe_symbolize::Address(wanted.0 + wanted.1 - 1);
+        let at = binary.variable_at(last).unwrap();
+        let name = name.split('@').next().unwrap().to_owned();
+        assert_eq!(at, Some((name, wanted.1 - 1)), "{line}");
         checked += 1;
     }
     assert!(checked > 0, "{text}");
     assert!(binary.find_data("no_such_variable").unwrap().is_empty());
+    assert_eq!(
+        binary.variable_at(nsprobe_symbolize::Address(0)).unwrap(),
+        None
+    );
 }

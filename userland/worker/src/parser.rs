@@ -72,6 +72,7 @@ impl Parser {
                 from,
             } => self.list(object, searched, &shown, pattern.as_deref(), from),
             Request::FunctionAt { object, address } => self.function_at(object, address),
+            Request::VariableAt { object, address } => self.variable_at(object, address),
             Request::Rows {
                 object,
                 to_keep,

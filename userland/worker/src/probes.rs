@@ -60,8 +60,22 @@ impl SandboxedBinary {
             object: self.subject().number,
             address,
         };
-        match self.ask(&request)? {
-            Reply::FunctionAt(name) => Ok(name),
+        self.name_of(&request)
+    }
+
+    /// The variable that holds an address by the file's own count, and the distance from its
+    /// beginning.
+    pub fn variable_at(&self, address: u64) -> Result<Option<String>, WorkerError> {
+        let request = Request::VariableAt {
+            object: self.subject().number,
+            address,
+        };
+        self.name_of(&request)
+    }
+
+    fn name_of(&self, request: &Request) -> Result<Option<String>, WorkerError> {
+        match self.ask(request)? {
+            Reply::NameAt(name) => Ok(name),
             _ => Err(self.distrust()),
         }
     }

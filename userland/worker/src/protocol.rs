@@ -109,6 +109,13 @@ pub enum Request {
         /// The address.
         address: u64,
     },
+    /// The variable that holds an address by the file's own count.
+    VariableAt {
+        /// The number.
+        object: u32,
+        /// The address.
+        address: u64,
+    },
     /// The unwind rows of a file.
     Rows {
         /// The number.
@@ -223,8 +230,8 @@ pub enum Reply {
     Probes(Result<Probes, Refused>),
     /// To `List`.
     Listing(Result<Listing, Refused>),
-    /// To `FunctionAt`.
-    FunctionAt(Option<String>),
+    /// To `FunctionAt` and `VariableAt`.
+    NameAt(Option<String>),
     /// To `Rows`: its debug files may describe more.
     RowsNeedDebugFiles,
     /// To `ReadGenerated`.
@@ -266,7 +273,7 @@ impl Reply {
             Reply::Failed(Failure::Refused(why) | Failure::NoSandbox(why))
             | Reply::Checked(Err(why))
             | Reply::SplitUnits(Err(why)) => is_short(why),
-            Reply::FunctionAt(name) => name.as_deref().is_none_or(is_short),
+            Reply::NameAt(name) => name.as_deref().is_none_or(is_short),
             Reply::Probes(Err(why)) | Reply::Listing(Err(why)) => is_sound_refusal(why),
             // The reader checks these.
             Reply::Table(_) | Reply::Input(_) => true,

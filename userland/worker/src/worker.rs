@@ -425,7 +425,7 @@ impl Inner {
 fn is_query(request: &Request) -> bool {
     matches!(
         request,
-        Request::Resolve { .. } | Request::FunctionAt { .. }
+        Request::Resolve { .. } | Request::FunctionAt { .. } | Request::VariableAt { .. }
     )
 }
 

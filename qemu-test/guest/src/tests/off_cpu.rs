@@ -242,6 +242,8 @@ fn holders_of_locks_are_the_right_ones_or_unknown() {
                 let releases = functions_of(&row["holder_stack"]);
                 assert!(releases.contains(&names[at].1), "{row:#}");
                 assert_eq!(key["kind"], "mutex");
+                let lock = key["lock"].as_str().expect("a name");
+                assert!(lock.starts_with("mutexes"), "{row:#}");
                 of_holders[at] += count;
             }
             _ if stack.contains(&"wait_for_rwlock") => {
@@ -253,6 +255,8 @@ fn holders_of_locks_are_the_right_ones_or_unknown() {
                 rwlocks += count;
             }
             _ if stack.contains(&"wait_for_decoy") => {
+                let lock = key["lock"].as_str().expect("a name");
+                assert!(lock.starts_with("decoy (contends+0x"), "{row:#}");
                 assert_eq!(holder, "-");
                 assert!(
                     functions_of(&row["waker_stack"]).contains(&"hold_others"),

@@ -2,6 +2,7 @@
 //! `nsprobe count`, `hist`, `stacks`, `profile` and `lock`: hits are counted in the kernel; what is
 //! printed are its tables, with the hits that it leaves to us (`finished.rs`).
 
+mod addresses;
 mod exits;
 mod finished;
 mod joined;
@@ -14,6 +15,7 @@ use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary;
 use crate::output::tables::{Style, TablePrinter, HOLDER, KIND, LOCK, WAKER};
+use addresses::Addresses;
 use exits::ExitRows;
 use finished::Finished;
 use joined::Joined;
@@ -21,7 +23,6 @@ use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
-use locks::Mapped;
 use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
 use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
 use nsprobe_text::counted;
@@ -32,6 +33,7 @@ use nsprobe_trace::hits::live::Live;
 use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::spec::CountedTexts;
 use nsprobe_trace::tasks::{full_notes, HitNames};
+use nsprobe_worker::{Options, Worker};
 use standing::{Standing, StandingThread};
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -138,6 +140,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let mut keys = run.planned.keys.clone();
     let mut live = run.live().with_only_process(only_process);
     let mut finished = Finished::default();
+    let addresses = || Addresses::new(parser(plan));
     let is_wake = |label: &&ProbeLabel| matches!(label.placeless(), Some(Placeless::Wakes { .. }));
     if let (Some(label), Some(join)) = (run.labels.iter().find(is_wake), plan.join) {
         let of_it: &[&str] = match join {
@@ -151,7 +154,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         // Generated code may be that of a process that has woken another.
         live = live.with_only_process(None);
         live = live.with_containers(HitNames::start()?);
-        finished = Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json));
+        finished = Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json, addresses));
     }
     let are_waits = matches!(options.placeless, Some(Placeless::Waits { .. }));
     let pids = run.pids().filter(|_| are_waits);
@@ -168,6 +171,14 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         picture,
     };
     counting.follow(plan, run)
+}
+
+/// Parses files of containers.
+fn parser(plan: &AggregatePlan) -> Worker {
+    Worker::new(Options {
+        sandbox: plan.options.sandbox,
+        ..Options::default()
+    })
 }
 
 /// The key of a table that distinguishes functions.
@@ -264,6 +275,7 @@ impl Counting {
             let rows = joined.rows(&mut self.live.of(session));
             self.printer.name_counterparts(joined.counterparts());
             if let Some(locks) = joined.locks() {
+                locks.name_locks(session);
                 self.printer.name_numbered(KIND, locks.kinds());
                 self.printer.name_numbered(LOCK, locks.names());
             }
@@ -358,7 +370,7 @@ impl Counting {
     ) -> anyhow::Result<ExitCode> {
         self.live.look_at_code();
         let thread_time = run.thread_time();
-        let standing = self.standing(plan);
+        let standing = self.standing(plan, &run.session);
         run.end(&mut self.live)?;
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
@@ -414,12 +426,15 @@ impl Counting {
     }
 
     /// The threads of the target that did not run.
-    fn standing(&mut self, plan: &AggregatePlan) -> Vec<StandingThread> {
+    fn standing(&self, plan: &AggregatePlan, session: &Session) -> Vec<StandingThread> {
         let Some(standing) = &self.standing else {
             return Vec::new();
         };
-        let mut mapped = Mapped::default();
-        let mut all = standing.threads(|pid, address| mapped.name(pid, address));
+        let mut addresses = Addresses::new(parser(plan));
+        let mut all = standing.threads(|pid, address| {
+            let place = addresses.find(pid, address);
+            addresses.name(session, &place)
+        });
         if let Some(Join::Holder { .. }) = plan.join {
             all.retain(StandingThread::is_at_lock);
         }

@@ -205,11 +205,20 @@ impl Dump {
 
 /// Opens a mapped file, if that asks no server: not even a signal ends a wait for one.
 pub fn open(session: &Session, pid: u32, mapping: &Mapping) -> Option<File> {
+    open_located(session, &locate(pid, mapping)?)
+}
+
+/// A descriptor of a mapped file that asks no server, and cannot be read.
+pub fn locate(pid: u32, mapping: &Mapping) -> Option<File> {
     let mut options = File::options();
     options.read(true).custom_flags(OFlag::O_PATH.bits());
-    let place = options.open(link(pid, mapping)).ok()?;
+    options.open(link(pid, mapping)).ok()
+}
+
+/// Opens what [`locate`] has found, if that asks no server.
+pub fn open_located(session: &Session, place: &File) -> Option<File> {
     // What is no regular file has no answer.
-    match session.is_remote(&place) {
+    match session.is_remote(place) {
         Ok(false) => File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok(),
         _ => None,
     }

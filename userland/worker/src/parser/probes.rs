@@ -37,7 +37,12 @@ impl Parser {
 
     pub(super) fn function_at(&self, object: u32, address: u64) -> Result<Reply, Failure> {
         let name = nsprobe_probes::function_at(&self.held(object)?.binary, address);
-        Ok(Reply::FunctionAt(name.map(|name| reason(&name))))
+        Ok(Reply::NameAt(name.map(|name| reason(&name))))
+    }
+
+    pub(super) fn variable_at(&self, object: u32, address: u64) -> Result<Reply, Failure> {
+        let name = nsprobe_probes::variable_at(&self.held(object)?.binary, address);
+        Ok(Reply::NameAt(name.map(|name| reason(&name))))
     }
 }
 

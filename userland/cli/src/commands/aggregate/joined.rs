@@ -3,6 +3,7 @@
 //! ends it are recorded by themselves: a wait says when it was ended and by which thread, and the
 //! wake-up has that thread's stack.
 
+use super::addresses::Addresses;
 use super::locks::{LockWait, Locks};
 use crate::args::Join;
 use crate::output::tables::Counterpart;
@@ -92,7 +93,12 @@ pub(crate) struct Joined {
 impl Joined {
     /// The probe with this id has the wake-ups. `tells_threads`: holders are told apart by their
     /// numbers.
-    pub(super) fn new(probe: u32, join: Join, tells_threads: bool) -> Joined {
+    pub(super) fn new(
+        probe: u32,
+        join: Join,
+        tells_threads: bool,
+        addresses: impl FnOnce() -> Addresses,
+    ) -> Joined {
         Joined {
             probe,
             wakes: HashMap::new(),
@@ -101,7 +107,7 @@ impl Joined {
             wakers: Numbered::default(),
             locks: match join {
                 Join::Waker => None,
-                Join::Holder { all } => Some(Locks::new(all, tells_threads)),
+                Join::Holder { all } => Some(Locks::new(all, tells_threads, addresses())),
             },
             rows: Vec::new(),
             added_up: 0,
@@ -266,8 +272,8 @@ impl Joined {
     }
 
     /// The locks, by their numbers in keys, and what is not for a lock.
-    pub(super) fn locks(&self) -> Option<&Locks> {
-        self.locks.as_ref()
+    pub(super) fn locks(&mut self) -> Option<&mut Locks> {
+        self.locks.as_mut()
     }
 }
 
@@ -368,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_wait_has_its_own_waker_and_no_other() {
-        let mut joined = Joined::new(WAKES, Join::Waker, false);
+        let mut joined = Joined::new(WAKES, Join::Waker, false, || unreachable!());
         // The wake-up may come later than the wait.
         wait(&mut joined, 100, Waker::Thread, 5);
         wait(&mut joined, 200, Waker::Interrupt, 0);
@@ -392,7 +398,7 @@ mod tests {
 
     #[test]
     fn rows_are_added_up_before_they_are_too_many() {
-        let mut joined = Joined::new(WAKES, Join::Waker, false);
+        let mut joined = Joined::new(WAKES, Join::Waker, false, || unreachable!());
         let count = 3 * KEPT_MAX as u64;
         for at_ns in 1..=count {
             wait(&mut joined, at_ns, Waker::Interrupt, 0);

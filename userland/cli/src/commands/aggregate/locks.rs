@@ -2,24 +2,21 @@
 //! Waits for locks: which lock, and who held it. What the module found is proven here by the stack
 //! of the wait, where it needs that.
 
+use super::addresses::{AddressPlace, Addresses};
 use super::joined::Numbered;
 use crate::output::tables::Counterpart;
 use libnsprobe::common::record::{Details, Hit};
 use libnsprobe::common::wait::Proof;
-use libnsprobe::{Rows, TableRow};
+use libnsprobe::{Rows, Session, TableRow};
 use nsprobe_text::counted;
 use nsprobe_trace::hits::lookup::Lookup;
 use nsprobe_trace::hits::view::FrameView;
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// Most threads that have a name, and most locks whose releases are kept.
 const KEPT_MAX: usize = 1 << 16;
 /// Most releases of one lock that are kept.
 const RELEASES_MAX: usize = 64;
-/// How long the mappings of a process are believed.
-const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 /// Frames in which the function is that proves a holder: the system call's own is the first.
 const PROOF_FRAMES: usize = 3;
 /// Frames in which the function is that says what is waited for.
@@ -80,15 +77,6 @@ impl LockWait {
 /// The end of a wait by a thread: when, which one, and its number among the wakers.
 type Release = (u64, u32, u64);
 
-/// A mapping of a process.
-struct Mapping {
-    start: u64,
-    end: u64,
-    /// Where the file's first mapping begins; its address if there is no file.
-    base: u64,
-    name: String,
-}
-
 /// The locks that were waited for.
 pub(crate) struct Locks {
     /// Also what is no lock.
@@ -97,22 +85,24 @@ pub(crate) struct Locks {
     threads: HashMap<u32, String>,
     /// By process and address, the latest last.
     releases: HashMap<(u32, u64), VecDeque<Release>>,
-    mapped: Mapped,
-    locks: Numbered<String>,
+    addresses: Addresses,
+    locks: Numbered<AddressPlace>,
+    names: Vec<String>,
     kinds: Numbered<&'static str>,
     /// Waits for what is no lock, and their nanoseconds.
     others: (u64, u64),
 }
 
 impl Locks {
-    pub(super) fn new(all: bool, tells_threads: bool) -> Locks {
+    pub(super) fn new(all: bool, tells_threads: bool, addresses: Addresses) -> Locks {
         Locks {
             all,
             tells_threads,
             threads: HashMap::new(),
             releases: HashMap::new(),
-            mapped: Mapped::default(),
+            addresses,
             locks: Numbered::default(),
+            names: Vec::new(),
             kinds: Numbered::default(),
             others: (0, 0),
         }
@@ -131,7 +121,7 @@ impl Locks {
     /// What a wait's key has of its lock: the lock, the proof, the holder and the number of its
     /// stack.
     pub(super) fn join(&mut self, wait: &LockWait, released: Option<Release>) -> [u64; 4] {
-        let lock = self.mapped.name(wait.pid, wait.address);
+        let lock = self.addresses.find(wait.pid, wait.address);
         let lock = self.locks.number(lock);
         if self.releases.len() >= KEPT_MAX {
             self.releases.clear();
@@ -220,7 +210,14 @@ impl Locks {
 
     /// The names of locks, by their numbers in keys.
     pub(super) fn names(&self) -> &[String] {
-        self.locks.all()
+        &self.names
+    }
+
+    /// Names the locks that have no name yet.
+    pub(super) fn name_locks(&mut self, session: &Session) {
+        for place in self.locks.all().get(self.names.len()..).unwrap_or_default() {
+            self.names.push(self.addresses.name(session, place));
+        }
     }
 
     /// What is said of waits that are for no lock.
@@ -234,73 +231,6 @@ impl Locks {
             )
         })
     }
-}
-
-/// What addresses of processes are in.
-#[derive(Default)]
-pub(super) struct Mapped {
-    processes: HashMap<u32, (Instant, Vec<Mapping>)>,
-}
-
-impl Mapped {
-    /// Where an address is: in a file, as its own headers count addresses, or in other memory.
-    pub(super) fn name(&mut self, pid: u32, address: u64) -> String {
-        let is_in = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
-        let known = self.processes.get(&pid);
-        let known = known.filter(|(since, _)| since.elapsed() < MAPPINGS_AGE);
-        if !known.is_some_and(|(_, all)| all.iter().any(|mapping| is_in(&mapping))) {
-            if self.processes.len() >= KEPT_MAX {
-                self.processes.clear();
-            }
-            let found = mappings(pid);
-            // Of a process that has ended, what was known stays.
-            if !found.is_empty() || !self.processes.contains_key(&pid) {
-                self.processes.insert(pid, (Instant::now(), found));
-            }
-        }
-        let mut all = self.processes.get(&pid).map(|(_, all)| all.iter());
-        match all.as_mut().and_then(|all| all.find(is_in)) {
-            Some(mapping) if mapping.name.starts_with('/') => {
-                let file = Path::new(&mapping.name).file_name();
-                let file = file.map_or("?".into(), |name| name.to_string_lossy());
-                format!("{file}+{:#x}", address.wrapping_sub(mapping.base))
-            }
-            Some(mapping) if mapping.name.starts_with("[heap") => format!("{address:#x} [heap]"),
-            Some(mapping) if mapping.name.starts_with("[stack") => format!("{address:#x} [stack]"),
-            _ => format!("{address:#x}"),
-        }
-    }
-}
-
-/// The mappings of a process; memory that follows a file's without a gap is its `.bss`.
-fn mappings(pid: u32) -> Vec<Mapping> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let mut all: Vec<Mapping> = Vec::new();
-    let mut bases: HashMap<String, u64> = HashMap::new();
-    for line in text.lines() {
-        let mut words = line.splitn(6, ' ');
-        let range = words.next().and_then(|range| range.split_once('-'));
-        let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
-        let Some((Some(start), Some(end))) = range.map(|(a, b)| (hexadecimal(a), hexadecimal(b)))
-        else {
-            continue;
-        };
-        let mut name = words.nth(4).unwrap_or_default().trim_start().to_owned();
-        let before = all.last().filter(|before| before.end == start);
-        if let (true, Some(before)) = (name.is_empty(), before) {
-            if before.name.starts_with('/') {
-                name.clone_from(&before.name);
-            }
-        }
-        let base = *bases.entry(name.clone()).or_insert(start);
-        all.push(Mapping {
-            start,
-            end,
-            base,
-            name,
-        });
-    }
-    all
 }
 
 /// The function of a C library that a frame is in, without leading underscores and version.
@@ -399,7 +329,10 @@ mod tests {
 
     #[test]
     fn a_release_is_the_holders_first_since_the_wait_began() {
-        let mut locks = Locks::new(false, true);
+        let addresses = Addresses::new(nsprobe_worker::Worker::new(
+            nsprobe_worker::Options::default(),
+        ));
+        let mut locks = Locks::new(false, true, addresses);
         let wait = LockWait {
             pid: 0,
             address: 0x10,
