@@ -155,10 +155,16 @@ pub(crate) fn program_fits(
     ends_well && sinks_well
 }
 
+/// Whether probes of this kind have no place in a file.
+pub(crate) fn is_placeless(kind: u32) -> bool {
+    matches!(kind, PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE)
+}
+
 /// The ends of calls where a probe of this kind is hit, and its role in a call.
 fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     Some(match request.kind {
-        PROBE_ENTRY | PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE => (Ends::Entry, Role::Whole),
+        PROBE_ENTRY => (Ends::Entry, Role::Whole),
+        kind if is_placeless(kind) => (Ends::Entry, Role::Whole),
         PROBE_RETURN => (Ends::Return, Role::Whole),
         PROBE_CALL => (Ends::Both, Role::Whole),
         PROBE_BEGIN => (Ends::Entry, Role::Begin),
@@ -181,7 +187,7 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let known_flags = of_any | of_stacks | of_records | of_waits;
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
-        (PROBE_SAMPLE | PROBE_WAIT, SINK_TABLE) => PROBE_STACK_IDS,
+        (kind, SINK_TABLE) if is_placeless(kind) => PROBE_STACK_IDS,
         (_, SINK_SPAN) => PROBE_KERNEL_STACK,
         _ => of_records,
     };
@@ -301,7 +307,7 @@ pub(crate) fn validate_writes(
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }
     let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
-    if matches!(request.kind, PROBE_LEAVE | PROBE_SAMPLE) {
+    if request.kind == PROBE_LEAVE || is_placeless(request.kind) {
         return Err(Refused(EINVAL, Refusal::Mismatch));
     }
     if at_return.returns || entry.returns && !is_at_entry {

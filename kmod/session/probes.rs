@@ -11,17 +11,14 @@ use crate::{
     common::abi::{
         Probe as ProbeRequest,
         Refusal,
-        PROBES_MAX,
-        PROBE_SAMPLE,
-        PROBE_WAIT,
-        PROBE_WAKE, //
+        PROBES_MAX, //
     },
     context::{Context, Follower},
     filter::Filter,
     probe::{
         counters::Counters,
         program::Program,
-        request::{is_one_call, refused_by_kernel, Refused},
+        request::{is_one_call, is_placeless, refused_by_kernel, Refused},
         samples::Samples,
         waits::Waits,
         wakes::Wakes,
@@ -214,7 +211,7 @@ impl Probes {
         is_partial: bool,
     ) -> Result<(), RefusedAt> {
         if let [request] = &mut *requests {
-            if matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE) {
+            if is_placeless(request.kind) {
                 let started = self.start_placeless(context, request);
                 return started.map_err(|refused| RefusedAt { index: 0, refused });
             }

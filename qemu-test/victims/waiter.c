@@ -27,12 +27,23 @@
 static int pipes[2], sockets[2], epoll_fd, file;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static long now_ns(void)
+static long read_ns(clockid_t clock)
 {
 	struct timespec at;
 
-	clock_gettime(CLOCK_MONOTONIC, &at);
+	clock_gettime(clock, &at);
 	return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+static long now_ns(void)
+{
+	return read_ns(CLOCK_MONOTONIC);
+}
+
+/* How long this thread was off its CPU. What a virtual CPU's host takes from it is no such time. */
+static long off_cpu_ns(void)
+{
+	return now_ns() - read_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void pause_ns(long ns)
@@ -46,9 +57,9 @@ static void pause_ns(long ns)
 static long waited_ns;
 
 #define WAITED(call) do { \
-	long began_ns = now_ns(); \
+	long before_ns = off_cpu_ns(); \
 	call; \
-	waited_ns += now_ns() - began_ns; \
+	waited_ns += off_cpu_ns() - before_ns; \
 } while (0)
 
 static void check(int is_well, const char *what)
@@ -123,28 +134,23 @@ NOINLINE void wait_stopped(void)
 	WAITED(raise(SIGSTOP));
 }
 
-/* What is missing in a loop that only looks at the clock is time off the CPU. */
-static long missing_ns(long until_ns)
+/* Looks at the clock for so long. */
+static void spin(long ns)
 {
-	long last = now_ns(), missing = 0, now;
+	long until_ns = now_ns() + ns;
 
-	do {
-		now = now_ns();
-		if (now - last > 500000)
-			missing += now - last;
-		last = now;
-	} while (now < until_ns);
-	return missing;
+	while (now_ns() < until_ns)
+		;
 }
 
 NOINLINE void wait_cpu(void)
 {
-	waited_ns += missing_ns(now_ns() + 15 * WAIT_NS);
+	WAITED(spin(15 * WAIT_NS));
 }
 
 NOINLINE void wait_quota(void)
 {
-	waited_ns += missing_ns(now_ns() + 15 * WAIT_NS);
+	WAITED(spin(15 * WAIT_NS));
 }
 
 static void *feed_pipe(void *unused)

@@ -16,11 +16,8 @@ use crate::{
             PROBE_FREEZES,
             PROBE_LATE,
             PROBE_RETURN_ONLY,
-            PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
-            PROBE_WAIT,
-            PROBE_WAKE,
             SINK_COUNT,
             SINK_RECORD,
             SINK_SPAN,
@@ -35,7 +32,7 @@ use crate::{
         entry_values::PendingCalls,
         limits::Limits,
         program::Program,
-        request::{program_fits, validate_writes, Refused},
+        request::{is_placeless, program_fits, validate_writes, Refused},
         under_way::UnderWay,
         Probe,
         Role,
@@ -134,7 +131,7 @@ impl Probes {
         if role != Role::Whole {
             self.follow_calls(context)?;
         }
-        let by_interrupt = matches!(request.kind, PROBE_SAMPLE | PROBE_WAIT | PROBE_WAKE);
+        let by_interrupt = is_placeless(request.kind);
         prepare_stacks(context, request.flags, by_interrupt)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();

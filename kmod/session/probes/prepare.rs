@@ -10,13 +10,13 @@ use super::{
 use crate::{
     common::abi::{
         Probe as ProbeRequest,
-        Refusal,
-        PROBE_SAMPLE, //
+        Refusal, //
     },
     context::Context,
     probe::{
         request::{
             is_one_call,
+            is_placeless,
             validate,
             validate_file_system,
             validate_instruction,
@@ -175,8 +175,8 @@ impl Probes {
     ) -> Result<(), Refused> {
         (request.refused, request.error) = (0, 0);
         let kind = validate(request)?;
-        if request.kind == PROBE_SAMPLE {
-            // Samples are attached by another request.
+        if is_placeless(request.kind) {
+            // They are attached one by one.
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         let last = last.get(request.fd)?;

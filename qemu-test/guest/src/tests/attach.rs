@@ -300,6 +300,7 @@ fn a_failed_attach_leaves_nothing() {
         fd: file.as_raw_fd(),
         ..probe_at(function.offset, 0)
     };
+    let of_kind = |kind| Probe { kind, ..good };
     for (bad, reason) in [
         (Probe { fd: -1, ..good }, Refusal::BadFd),
         (
@@ -309,7 +310,11 @@ fn a_failed_attach_leaves_nothing() {
             },
             Refusal::OutsideFile,
         ),
-        (Probe { kind: 9, ..good }, Refusal::UnknownValue),
+        (of_kind(u32::MAX), Refusal::UnknownValue),
+        // They are attached alone.
+        (of_kind(abi::PROBE_SAMPLE), Refusal::UnknownValue),
+        (of_kind(abi::PROBE_WAIT), Refusal::UnknownValue),
+        (of_kind(abi::PROBE_WAKE), Refusal::UnknownValue),
     ] {
         let mut probes = [good, good, bad, good];
         let (_, reply) = session
