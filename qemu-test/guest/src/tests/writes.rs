@@ -430,6 +430,22 @@ fn nobody_writes_without_everybodys_leave() {
         libc::EINVAL,
         Refusal::UnknownValue,
     );
+    // They are of a task at any place of its.
+    let program = session.upload(&change, b"").expect("a sound program");
+    for kind in [abi::PROBE_SAMPLE, abi::PROBE_WAIT, abi::PROBE_WAKE] {
+        let placeless = Probe {
+            fd: -1,
+            kind,
+            flags: 0,
+            offset: 99,
+            entry_program: program,
+            ..good
+        };
+        let (_, reply) = session
+            .attach_all(&mut [placeless])
+            .expect_err("not allowed");
+        assert_eq!(reply.reason, Refusal::Mismatch as u32, "{placeless:?}");
+    }
     assert_eq!(session.info().probes, 0);
     assert!(module::is_loaded());
 }
