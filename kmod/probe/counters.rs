@@ -3,7 +3,7 @@
 
 use crate::{
     common::abi,
-    sys::memory, //
+    sys::{memory, task::Current}, //
 };
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -81,6 +81,11 @@ impl Counters {
         }
         sum.processes_failed = self.failed_in.load(Relaxed).into();
         sum.evicted = self.evicted.load(Relaxed);
+    }
+
+    /// The counters of the CPU that runs this, which stays that one.
+    pub(crate) fn here_now(&self) -> Option<Here<'_>> {
+        self.here(Current::get().cpu_hint())
     }
 
     /// The counters of a CPU.

@@ -31,7 +31,6 @@ use crate::{
         memory,
         rcu_slot::Reading,
         system_call,
-        task::Current,
         task_points::{Switch, TaskHook, Wake},
         uprobe::Regs, //
     }, //
@@ -233,7 +232,7 @@ fn woken(at_ns: u64, waker: Waker, tid: u32) -> Woken {
 
 impl TaskHook for Waits {
     fn switched(&self, switch: &Switch<'_>) {
-        let Some(here) = self.hits.here() else {
+        let Some(here) = self.hits.0.counters.here_now() else {
             return;
         };
         let clock_ns = sys::scheduler_clock_ns();
@@ -249,18 +248,11 @@ impl TaskHook for Waits {
     }
 }
 
-impl Hits {
-    /// The counters of this CPU.
-    fn here(&self) -> Option<Here<'_>> {
-        self.0.counters.here(Current::get().cpu_hint())
-    }
-}
-
 impl Interrupting for Hits {
     type Left = Over;
 
     fn run(&self, over: &Over, regs: &Regs<'_>) {
-        let Some(here) = self.here() else {
+        let Some(here) = self.0.counters.here_now() else {
             return;
         };
         let guard = rcu::read_lock();
@@ -288,7 +280,7 @@ impl Interrupting for Hits {
     }
 
     fn miss(&self, _over: &Over) {
-        if let Some(here) = self.here() {
+        if let Some(here) = self.0.counters.here_now() {
             here.count(Outcome::Missed);
         }
     }

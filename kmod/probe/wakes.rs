@@ -9,7 +9,7 @@ use crate::{
         wait::{may_send, Waker}, //
     },
     probe::{
-        counters::{Here, Outcome},
+        counters::Outcome,
         limits::TokenBucket,
         Probe, //
     },
@@ -20,7 +20,6 @@ use crate::{
         memory,
         rcu_slot::Reading,
         system_call,
-        task::Current,
         uprobe::Regs, //
     }, //
 };
@@ -99,7 +98,7 @@ impl Wakes {
         if waited_ns < self.min_ns || self.is_over.load(Acquire) {
             return now_ns;
         }
-        let Some(here) = self.hits.here() else {
+        let Some(here) = self.hits.0.counters.here_now() else {
             return now_ns;
         };
         let Some(on) = self.on.get(here.cpu as usize) else {
@@ -151,24 +150,17 @@ pub(super) fn waker(reading: Reading<'_>) -> (Waker, Option<AnyTask<'_>>) {
     }
 }
 
-impl Hits {
-    /// The counters of this CPU.
-    fn here(&self) -> Option<Here<'_>> {
-        self.0.counters.here(Current::get().cpu_hint())
-    }
-}
-
 impl Interrupting for Hits {
     type Left = Noted;
 
     fn run(&self, noted: &Noted, regs: &Regs<'_>) {
-        if let Some(here) = self.here() {
+        if let Some(here) = self.0.counters.here_now() {
             self.0.woke(regs, here, noted.sequence, noted.at_ns);
         }
     }
 
     fn miss(&self, _noted: &Noted) {
-        if let Some(here) = self.here() {
+        if let Some(here) = self.0.counters.here_now() {
             here.count(Outcome::Missed);
         }
     }
