@@ -29,7 +29,7 @@ pub use mappings::{Library, Mapping};
 pub use mount_view::MountView;
 pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{
-    all_processes, processes_in_pid_namespace, thread_time, PidSpace, Process, RootId,
+    all_processes, processes_in_pid_namespace, thread_state, thread_time, PidSpace, Process, RootId,
 };
 
 /// The result of everything here that can fail.

@@ -299,6 +299,14 @@ impl Stat {
     }
 }
 
+/// The state of a thread, and when it was started, in clock ticks since the machine was; `None` if it
+/// has ended.
+pub fn thread_state(pid: u32, tid: u32) -> Option<(char, u64)> {
+    let stat = std::fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let stat = Stat::parse(&stat)?;
+    Some((stat.state.into(), stat.start_time))
+}
+
 /// How long the threads of a process have lived within the last `span`, all together.
 pub fn thread_time(pid: u32, span: Duration) -> io::Result<Duration> {
     let uptime = std::fs::read_to_string("/proc/uptime")?;

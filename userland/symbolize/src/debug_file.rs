@@ -154,23 +154,11 @@ impl Binary {
     /// rising address.
     pub fn find_data(&self, name: &str) -> Result<Vec<DataSymbol>, crate::SymbolizeError> {
         let mut found = Vec::new();
-        for table in &self.elf.sections {
-            if ![elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
-                continue;
+        self.each_variable(|variable, (full, short)| {
+            if [full, short].contains(&name.as_bytes()) {
+                found.push(variable);
             }
-            let Some(strings) = self.elf.sections.get(table.link as usize) else {
-                continue;
-            };
-            let (symbols, strings) = (self.elf.data(table)?, self.elf.data(strings)?);
-            let named =
-                |symbol| crate::function::data_symbol(symbol, &strings, Some(name.as_bytes()));
-            found.extend(
-                symbols
-                    .chunks_exact(crate::function::SYMBOL_BYTES)
-                    .filter_map(named),
-            );
-        }
-        self.elf.check_unchanged()?;
+        })?;
         // The global name of an address comes first and is kept.
         found.sort_by_key(|symbol| (symbol.address, !symbol.global));
         found.dedup_by_key(|symbol| symbol.address);
@@ -184,6 +172,25 @@ impl Binary {
         address: Address,
     ) -> Result<Option<(String, u64)>, crate::SymbolizeError> {
         let mut best: Option<((u64, bool, usize), String, u64)> = None;
+        self.each_variable(|variable, (_, name)| {
+            let distance = address.0.checked_sub(variable.address.0);
+            let Some(distance) = distance.filter(|distance| *distance < variable.size) else {
+                return;
+            };
+            let rank = (variable.size, !variable.global, name.len());
+            if best.as_ref().is_none_or(|(known, ..)| rank < *known) {
+                best = Some((rank, String::from_utf8_lossy(name).into_owned(), distance));
+            }
+        })?;
+        Ok(best.map(|(_, name, distance)| (name, distance)))
+    }
+
+    /// Passes each variable of the symbol tables to `take`, with its name, and that without a
+    /// version.
+    fn each_variable(
+        &self,
+        mut take: impl FnMut(DataSymbol, (&[u8], &[u8])),
+    ) -> Result<(), crate::SymbolizeError> {
         for table in &self.elf.sections {
             if ![elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
                 continue;
@@ -193,24 +200,14 @@ impl Binary {
             };
             let (symbols, strings) = (self.elf.data(table)?, self.elf.data(strings)?);
             for symbol in symbols.chunks_exact(crate::function::SYMBOL_BYTES) {
-                let Some(variable) = crate::function::data_symbol(symbol, &strings, None) else {
-                    continue;
-                };
-                let distance = address.0.checked_sub(variable.address.0);
-                let Some(distance) = distance.filter(|distance| *distance < variable.size) else {
-                    continue;
-                };
-                let Some(name) = crate::function::symbol_name(symbol, &strings) else {
-                    continue;
-                };
-                let rank = (variable.size, !variable.global, name.len());
-                if best.as_ref().is_none_or(|(known, ..)| rank < *known) {
-                    best = Some((rank, name, distance));
+                let variable = crate::function::data_symbol(symbol);
+                let names = crate::function::symbol_names(symbol, &strings);
+                if let (Some(variable), Some(names)) = (variable, names) {
+                    take(variable, names);
                 }
             }
         }
-        self.elf.check_unchanged()?;
-        Ok(best.map(|(_, name, distance)| (name, distance)))
+        self.elf.check_unchanged()
     }
 }
 

@@ -383,19 +383,16 @@ fn parse_symbol(
     Some((rank, function))
 }
 
-/// The name of a symbol, without a version.
-pub(crate) fn symbol_name(symbol: &[u8], strings: &[u8]) -> Option<String> {
+/// The name of a symbol, and that without a version.
+pub(crate) fn symbol_names<'a>(symbol: &[u8], strings: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let name = strings.get(u32_at(symbol, 0)? as usize..)?;
-    let name = name.split(|byte| *byte == 0 || *byte == b'@').next()?;
-    Some(String::from_utf8_lossy(name).into_owned())
+    let full = name.split(|byte| *byte == 0).next()?;
+    let short = full.split(|byte| *byte == b'@').next()?;
+    Some((full, short))
 }
 
-/// The variable that a symbol stands for, if it is one, of that name if there is one.
-pub(crate) fn data_symbol(
-    symbol: &[u8],
-    strings: &[u8],
-    wanted: Option<&[u8]>,
-) -> Option<DataSymbol> {
+/// The variable that a symbol stands for, if it is one.
+pub(crate) fn data_symbol(symbol: &[u8]) -> Option<DataSymbol> {
     let info = *symbol.get(4)?;
     if elf::SymbolType(info & 0xf) != elf::STT_OBJECT {
         return None;
@@ -404,16 +401,7 @@ pub(crate) fn data_symbol(
     if section == elf::SHN_UNDEF.0 || section == elf::SHN_ABS.0 || section == elf::SHN_COMMON.0 {
         return None;
     }
-    let is_wanted = match wanted {
-        Some(wanted) => {
-            let name = strings.get(u32_at(symbol, 0)? as usize..)?;
-            // The name, or the name with a version.
-            let behind = name.strip_prefix(wanted)?.first()?;
-            *behind == 0 || *behind == b'@'
-        }
-        None => true,
-    };
-    is_wanted.then_some(DataSymbol {
+    Some(DataSymbol {
         address: Address(u64_at(symbol, 8)?),
         size: u64_at(symbol, 16)?,
         global: elf::SymbolBind(info >> 4) != elf::STB_LOCAL,
