@@ -2,9 +2,9 @@
 //! `nsprobe lock`.
 
 use super::aggregate::{of_stacks, TableArguments};
-use super::help::{LIMITS, SHOW, TARGET};
+use super::help::{LIMITS, SHOW};
 use super::plan::{Aggregate, AggregatePlan, Join, StackOutput};
-use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
+use super::probe::{following, FollowArguments, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
 use super::value::{output_file, wait};
 use clap::{Arg, Args};
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[command(
     after_help = "Example:\n  nsprobe lock -c web -t 10",
     after_long_help = "For each lock: how often and how long threads waited for it, the stacks of those, which \
-                  thread held it when a wait began, and the stack by which that released it. The \
+                  thread held it when a wait began, and the stack by which that thread released it. The \
                   holder is shown where it is proven: of pthread mutexes of glibc within a process, and \
                   of PI and robust mutexes. Of other locks (rwlocks, semaphores, those of Rust's std, \
                   parking_lot, Go and Java, which keep no owner) the thread that woke the one that \
@@ -28,9 +28,9 @@ use std::time::Duration;
                   nsprobe lock --min 1ms -- ./server --once",
     mut_arg("output", of_stacks),
     mut_arg("by", |by: Arg| by
-        .help("Count by keys instead of the process")
-        .long_help("Count by these keys and by lock; without this option by pid, and by container \
-                    where there may be several")),
+        .help("Also count by keys, such as comm")
+        .long_help("Count by these keys, by process and by lock; without this option also by \
+                    container, where there may be several")),
     mut_arg("rows", |rows: Arg| rows.hide(true))
 )]
 pub(super) struct LockArguments {
@@ -47,11 +47,8 @@ pub(super) struct LockArguments {
     all: bool,
     #[command(flatten)]
     target: TargetArguments,
-    /// Also trace containers that start later
-    ///
-    /// -c selects them by name or glob; without a match nsprobe waits for the first.
-    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
-    follow: bool,
+    #[command(flatten)]
+    later: FollowArguments,
     #[command(flatten)]
     stack: StackArguments,
     #[command(flatten)]
@@ -67,7 +64,7 @@ pub(super) struct LockArguments {
 impl LockArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
         let mut printing = self.target.printing();
-        let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?);
+        let mut options = following(self.later.follow, self.stack.plan(self.target.plan()?)?);
         output_file(self.table.output.as_deref(), true, &mut printing.json)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
@@ -77,11 +74,16 @@ impl LockArguments {
                 .map_err(|_| raw("--min: that is longer than any wait"))?,
         });
         let mut table = self.table;
-        let by = match options.who {
+        // A lock is that of its process.
+        let usual = match options.who {
             TargetSpec::Host | TargetSpec::Group(_) => "container,pid",
             _ => "pid",
         };
-        table.by.get_or_insert_with(|| by.to_owned());
+        table.by = Some(match table.by {
+            Some(by) if by.split(',').any(|key| key.trim() == "pid") => by,
+            Some(by) => format!("{by},pid"),
+            None => usual.to_owned(),
+        });
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
             shown: StackOutput::Locks,

@@ -32,6 +32,16 @@ pub(super) struct WhoArguments {
     pid: Vec<u32>,
 }
 
+/// Containers that come later, of verbs that probe no functions.
+#[derive(Debug, Args)]
+pub(super) struct FollowArguments {
+    /// Also follow containers that start later
+    ///
+    /// -c selects them by name or glob; without a match nsprobe waits for the first.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
+    pub(super) follow: bool,
+}
+
 /// What goes with stacks.
 #[derive(Debug, Args)]
 pub(super) struct RowsArguments {

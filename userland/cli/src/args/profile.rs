@@ -2,9 +2,9 @@
 //! `nsprobe profile`.
 
 use super::aggregate::{known_keys, TableArguments};
-use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
+use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{Aggregate, AggregatePlan, Join, RecordPlan, StackOutput, TracePlan};
-use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
+use super::probe::{following, FollowArguments, RowsArguments, StackArguments, TargetArguments};
 use super::value::wait;
 use super::{raw, Plan};
 use clap::{Arg, Args};
@@ -72,11 +72,8 @@ pub(super) struct ProfileArguments {
     no_kernel_stack: bool,
     #[command(flatten)]
     target: TargetArguments,
-    /// Also sample containers that start later
-    ///
-    /// -c selects them by name or glob; without a match nsprobe waits for the first.
-    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
-    follow: bool,
+    #[command(flatten)]
+    later: FollowArguments,
     #[command(flatten)]
     stack: StackArguments,
     #[command(flatten)]
@@ -98,7 +95,7 @@ pub(super) struct ProfileArguments {
 impl ProfileArguments {
     pub(super) fn plan(self) -> Result<Plan, clap::Error> {
         let printing = self.target.printing();
-        let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?);
+        let mut options = following(self.later.follow, self.stack.plan(self.target.plan()?)?);
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.rows.plan();

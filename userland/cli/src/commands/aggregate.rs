@@ -75,8 +75,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
         facts_of_waits: match plan.join {
-            Some(Join::Holder { .. }) => &joined::FACTS,
-            Some(Join::Waker) => joined::FACTS.get(..joined::OF_WAKERS).unwrap_or_default(),
+            Some(Join::Holder { .. }) => &joined::OF_HOLDERS,
+            Some(Join::Waker) => &joined::OF_WAKERS,
             None => &[],
         },
         records: plan.join.is_some(),
@@ -387,7 +387,7 @@ impl Counting {
                 ..
             }
         );
-        let told = match plan.printing.json {
+        let listed = match plan.printing.json {
             true => standing::write_json(self.printer.out(), &standing),
             false if is_folded => Ok(()),
             false => standing::write(self.printer.out(), &standing, elapsed, plan.top),
@@ -421,7 +421,7 @@ impl Counting {
             plan.options.note(&note);
         }
         printed?;
-        told?;
+        listed?;
         drawn.map(|()| code)
     }
 

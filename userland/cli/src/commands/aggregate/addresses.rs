@@ -69,7 +69,7 @@ impl Addresses {
 
     /// Where an address of a process is. Waits for no file.
     pub(super) fn find(&mut self, pid: u32, address: u64) -> AddressPlace {
-        self.look(pid, address);
+        self.look(pid);
         let all = self.processes.get(&pid).map(|(_, all)| all.as_slice());
         let all = all.unwrap_or_default();
         let bare = |text: String| AddressPlace { text, file: None };
@@ -112,11 +112,10 @@ impl Addresses {
         place
     }
 
-    /// Reads what a process has mapped, unless that is known.
-    fn look(&mut self, pid: u32, address: u64) {
+    /// Reads what a process has mapped, if that was not done lately.
+    fn look(&mut self, pid: u32) {
         let known = self.processes.get(&pid);
-        let known = known.filter(|(since, _)| since.elapsed() < MAPPINGS_AGE);
-        if known.is_some_and(|(_, all)| all.iter().any(|one| holds(one, address))) {
+        if known.is_some_and(|(since, _)| since.elapsed() < MAPPINGS_AGE) {
             return;
         }
         if self.processes.len() >= PROCESSES_MAX {

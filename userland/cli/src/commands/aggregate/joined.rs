@@ -14,16 +14,16 @@ use libnsprobe::{Rows, TableRow};
 use nsprobe_trace::hits::lookup::{words_of, Lookup};
 use std::collections::{HashMap, VecDeque};
 
-/// What each wait is recorded with, in front of its keys. Those for holders have them all.
-pub(super) const FACTS: [Context; 5] = [
+/// What each wait is recorded with, in front of its keys, to be joined with what ended it.
+pub(super) const OF_WAKERS: [Context; 3] = [Context::WokenAt, Context::WokenBy, Context::WaitKind];
+/// The same, to be joined with the holder of its lock.
+pub(super) const OF_HOLDERS: [Context; 5] = [
     Context::WokenAt,
     Context::WokenBy,
     Context::WaitKind,
     Context::Lock,
     Context::LockHolder,
 ];
-/// The facts of waits that are joined with what ended them.
-pub(super) const OF_WAKERS: usize = 3;
 /// Most wake-ups, most threads' names, and most waits without their wake-up, that are kept.
 const KEPT_MAX: usize = 1 << 16;
 /// How long a wait stays without its wake-up, whose stack may come late.
@@ -91,12 +91,12 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// The probe with this id has the wake-ups. `tells_threads`: holders are told apart by their
+    /// The probe with this id has the wake-ups. `with_tids`: holders are distinguished by their
     /// numbers.
     pub(super) fn new(
         probe: u32,
         join: Join,
-        tells_threads: bool,
+        with_tids: bool,
         addresses: impl FnOnce() -> Addresses,
     ) -> Joined {
         Joined {
@@ -107,7 +107,7 @@ impl Joined {
             wakers: Numbered::default(),
             locks: match join {
                 Join::Waker => None,
-                Join::Holder { all } => Some(Locks::new(all, tells_threads, addresses())),
+                Join::Holder { all } => Some(Locks::new(all, with_tids, addresses())),
             },
             rows: Vec::new(),
             added_up: 0,

@@ -81,7 +81,7 @@ type Release = (u64, u32, u64);
 pub(crate) struct Locks {
     /// Also what is no lock.
     all: bool,
-    tells_threads: bool,
+    with_tids: bool,
     threads: HashMap<u32, String>,
     /// By process and address, the latest last.
     releases: HashMap<(u32, u64), VecDeque<Release>>,
@@ -94,10 +94,10 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub(super) fn new(all: bool, tells_threads: bool, addresses: Addresses) -> Locks {
+    pub(super) fn new(all: bool, with_tids: bool, addresses: Addresses) -> Locks {
         Locks {
             all,
-            tells_threads,
+            with_tids,
             threads: HashMap::new(),
             releases: HashMap::new(),
             addresses,
@@ -192,7 +192,7 @@ impl Locks {
     /// A holder, with the stack by which it released the lock.
     fn holder(&self, tid: u32, released: Option<&Counterpart>) -> Counterpart {
         let name = match self.threads.get(&tid) {
-            Some(comm) if self.tells_threads => format!("{comm}/{tid}"),
+            Some(comm) if self.with_tids => format!("{comm}/{tid}"),
             Some(comm) => comm.clone(),
             None => format!("thread {tid}"),
         };
@@ -233,31 +233,32 @@ impl Locks {
     }
 }
 
-/// The function of a C library that a frame is in, without leading underscores and version.
+/// The function that a frame is in, without leading underscores and version: not one that is inlined
+/// there.
 fn function(view: &FrameView) -> Option<&str> {
-    let function = view.named.functions.first()?;
+    let function = view.named.functions.last()?;
     let name = function.function.split('@').next()?;
     Some(name.trim_start_matches('_'))
+}
+
+/// What a thread waits for in this function of a C library.
+fn kind_of(name: &str) -> Option<&'static str> {
+    let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, kind)| *kind)
 }
 
 /// What a thread with this stack waits for.
 fn kind(views: &[FrameView]) -> &'static str {
     let functions = views.iter().take(KIND_FRAMES).filter_map(function);
-    let mut kinds = functions.filter_map(|name| {
-        let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
-        known.map(|(_, kind)| *kind)
-    });
-    kinds.next().unwrap_or("futex")
+    functions.filter_map(kind_of).next().unwrap_or("futex")
 }
 
 /// Whether a thread with this stack waits in a function of a `pthread_mutex_t`, that has called
 /// nothing but what calls the kernel.
 fn is_in_mutex(views: &[FrameView]) -> bool {
-    let own = views.iter().take(PROOF_FRAMES);
-    own.filter_map(function).any(|name| {
-        let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
-        known.is_some_and(|(_, kind)| *kind == MUTEX)
-    })
+    let own = views.iter().take(PROOF_FRAMES).filter_map(function);
+    let mut callers = own.filter(|name| !name.ends_with("lll_lock_wait"));
+    callers.next().and_then(kind_of) == Some(MUTEX)
 }
 
 #[cfg(test)]
@@ -303,6 +304,7 @@ mod tests {
             ),
             (&["", "__pthread_mutex_timedlock@@GLIBC_2.34"], true, MUTEX),
             // A lock of its own, that a mutex's owner waits for.
+            (&["", "own_lock", "pthread_mutex_lock"], false, MUTEX),
             (
                 &["syscall", "own_lock", "callback", "pthread_mutex_lock"],
                 false,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads that did not run at all: their waits have not ended, or had begun before, so that no hit
-//! tells of them. What they wait for is read from /proc.
+//! Threads that did not run at all: their waits have not ended, or had begun before, so that they have
+//! no hit. What they wait for is read from /proc.
 
 use crate::output::json;
+use nsprobe_containers::thread_state;
 use nsprobe_text::escaped;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -155,15 +156,8 @@ fn threads(pid: u32) -> Vec<(u32, u32)> {
 
 /// A thread now, and its state.
 fn moment(pid: u32, tid: u32) -> Option<(Moment, char)> {
+    let (state, start) = thread_state(pid, tid)?;
     let folder = format!("/proc/{pid}/task/{tid}");
-    let stat = fs::read(format!("{folder}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The name may have any characters.
-    let (_, after) = stat.rsplit_once(')')?;
-    let mut fields = after.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // Field 22; the state is field 3.
-    let start = fields.nth(18)?.parse().ok()?;
     let status = fs::read(format!("{folder}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let switches = status.lines().filter_map(|line| {
@@ -218,7 +212,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_thread_that_does_not_run_is_told_with_its_call() {
+    fn a_thread_that_does_not_run_is_listed_with_its_call() {
         let mut cat = Command::new("cat");
         let mut cat = cat.stdin(Stdio::piped()).spawn().unwrap();
         let sleeps = || {
