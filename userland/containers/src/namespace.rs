@@ -116,7 +116,7 @@ pub struct Opener {
 impl Default for Opener {
     fn default() -> Self {
         Opener {
-            limit: Duration::from_secs(2),
+            limit: Duration::from_secs(5),
         }
     }
 }
@@ -264,12 +264,12 @@ impl Drop for ThreadSlot {
     }
 }
 
-/// [`Opener::open_in`] with the default limit of two seconds.
+/// [`Opener::open_in`] with the default limit of five seconds.
 pub fn open_in(process: &Process, path: &Path) -> Result<OpenedFile> {
     Opener::default().open_in(process, path)
 }
 
-/// [`Opener::open_here`] with the default limit of two seconds.
+/// [`Opener::open_here`] with the default limit of five seconds.
 pub fn open_here(path: &Path) -> Result<OpenedFile> {
     Opener::default().open_here(path)
 }
