@@ -302,6 +302,9 @@ enum nsprobe_version {
 /* nsprobe_info.features: NSPROBE_PROBE_WAIT and NSPROBE_PROBE_WAKE. */
 #define NSPROBE_FEATURE_WAITS (1ULL << 23)
 
+/* nsprobe_info.features: NSPROBE_PROBE_GO. */
+#define NSPROBE_FEATURE_GO (1ULL << 24)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -752,6 +755,17 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_LOCKS (1U << 9)
 
 /*
+ * nsprobe_probe.flags: of a NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END or
+ * NSPROBE_PROBE_LEAVE: the function is one of Go's, with the goroutine's g in
+ * %r14 (Go's struct nsprobe_a_b_i_internal). Its stack may move during the
+ * call, which is known by the address space, the goroutine, how far its return
+ * address is below the top of the goroutine's stack, and nsprobe_probe.call. A
+ * call that begins where %r14 is no goroutine whose stack it is on counts as
+ * missed.
+ */
+#define NSPROBE_PROBE_GO (1U << 10)
+
+/*
  * Most frames of the kernel in the stack of a table's row: each takes two words
  * of it.
  */
@@ -1114,7 +1128,8 @@ struct nsprobe_counters {
 	__u64 frozen;
 	/*
 	 * Out: samples of tasks of which nothing can be read: they end, start
-	 * another program, or have left the CPU.
+	 * another program, or have left the CPU. Calls of a NSPROBE_PROBE_GO
+	 * whose goroutine is not known.
 	 */
 	__u64 missed;
 	/*

@@ -138,7 +138,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_SPANS
             | abi::FEATURE_PARTIAL
             | abi::FEATURE_REMOTE
-            | abi::FEATURE_WAITS,
+            | abi::FEATURE_WAITS
+            | abi::FEATURE_GO,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

@@ -10,6 +10,7 @@ pub(crate) mod deferred_stack;
 mod deliver;
 pub(crate) mod entry_values;
 mod followed_calls;
+mod goroutine;
 mod handler;
 pub(crate) mod hit;
 pub(crate) mod limits;
@@ -31,7 +32,8 @@ use crate::{
     probe::{
         counters::Counters,
         limits::Limits,
-        program::Program, //
+        program::Program,
+        under_way::Function, //
     },
     sys::{uprobe::Ends, vma::FileKey},
     table::Table, //
@@ -69,8 +71,8 @@ pub(crate) struct Probe {
     pub(crate) id: u32,
     pub(crate) flags: u32,
     pub(crate) role: Role,
-    /// The id of the function whose calls begin or end here, or zero.
-    pub(crate) call: u32,
+    /// The function whose calls begin or end here.
+    pub(crate) call: Function,
     /// If the instruction returns: the bytes that it takes off the stack.
     pub(crate) returns: Option<u64>,
     pub(crate) max_frames: u32,

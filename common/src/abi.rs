@@ -199,6 +199,8 @@ pub const FEATURE_PARTIAL: u64 = 1 << 21;
 pub const FEATURE_REMOTE: u64 = 1 << 22;
 /// [`Info::features`]: [`PROBE_WAIT`] and [`PROBE_WAKE`].
 pub const FEATURE_WAITS: u64 = 1 << 23;
+/// [`Info::features`]: [`PROBE_GO`].
+pub const FEATURE_GO: u64 = 1 << 24;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

@@ -10,7 +10,7 @@ use crate::{
         entry_values::{PendingCall, Values},
         hit::Hit,
         program::{Fields, Program},
-        under_way::{Begun, Frame, UnderWay},
+        under_way::{top_of, Begun, Frame, UnderWay},
         Probe,
         Role, //
     },
@@ -43,7 +43,7 @@ impl Probe {
             (role, false) => {
                 // The kernel need not step the return of a task that is not traced.
                 if role == Role::End {
-                    *top = Frame::of(regs, current, self.call).top;
+                    *top = top_of(regs);
                 }
                 self.not_admitted(regs, current)
             }
@@ -96,11 +96,12 @@ impl Probe {
         top: &mut u64,
     ) -> Verdict {
         let frame = Frame::of(regs, current, self.call);
-        *top = frame.top;
-        let ended = calls.end(&frame);
-        if ended.is_none() {
+        *top = frame
+            .as_ref()
+            .map_or_else(|| top_of(regs), |frame| frame.top);
+        let Some(ended) = frame.and_then(|frame| calls.end(&frame)) else {
             return self.passed(&here);
-        }
+        };
         let sequence = here.begin();
         // The rate of calls was checked where they begin.
         if self.is_off(&here, 0) {
@@ -111,7 +112,11 @@ impl Probe {
             // The program may set the return address: the kernel steps the return.
             *top = 0;
         }
-        self.ended(&self.new_hit(regs, current, here, sequence, regs.ip(), ended))
+        let call = Some(ended.call);
+        self.ended(&Hit {
+            moved_from: ended.moved_from,
+            ..self.new_hit(regs, current, here, sequence, regs.ip(), call)
+        })
     }
 
     /// Handles a jump that may leave for code whose return is not seen; the probe's program decides
@@ -131,7 +136,8 @@ impl Probe {
                     .run(&mut self.task(&hit), &mut Fields::new())
                     .matched
         });
-        if leaves && calls.end(&Frame::of(regs, current, self.call)).is_some() {
+        let ends = || calls.end(&Frame::of(regs, current, self.call)?);
+        if leaves && ends().is_some() {
             here.begin();
             here.count(Outcome::Aggregated);
             return Verdict::Keep;
@@ -154,7 +160,10 @@ impl Probe {
             time_ns: hit.now_ns,
             values,
         };
-        let frame = Frame::of(hit.regs, hit.current, self.call);
+        let Some(frame) = Frame::of(hit.regs, hit.current, self.call) else {
+            hit.here.count(Outcome::Missed);
+            return Verdict::Keep;
+        };
         let begun = match self.context.under_way.as_ref() {
             Some(calls) => calls.begin(&frame, hit.container(), &call),
             None => Begun::NoRoom,
@@ -172,8 +181,9 @@ impl Probe {
     /// Removes the row that an abandoned call has left in the place of a call that is not followed:
     /// the exit would mistake it for this call's.
     pub(super) fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
-        if let Some(calls) = self.context.under_way.as_ref() {
-            calls.end(&Frame::of(regs, current, self.call));
+        let calls = self.context.under_way.as_ref();
+        if let (Some(calls), Some(frame)) = (calls, Frame::of(regs, current, self.call)) {
+            calls.end(&frame);
         }
     }
 }

@@ -155,6 +155,7 @@ impl Probe {
             address: at.wrapping_sub(self.breakpoint_delta),
             origin: Origin::Breakpoint,
             ended,
+            moved_from: None,
         }
     }
 

@@ -6,7 +6,8 @@ use crate::{
     filter::{Ids, SessionOwner},
     probe::{
         counters::Here,
-        entry_values::PendingCall, //
+        entry_values::PendingCall,
+        goroutine::GoStack, //
     },
     sys::{
         kernel_stack::Innermost,
@@ -72,6 +73,9 @@ pub(crate) struct Hit<'a> {
     /// For a return: the call that ends here; its time is zero if its entry was not seen. For a
     /// wait: when it began.
     pub(crate) ended: Option<PendingCall>,
+    /// For a return in a goroutine whose stack was moved during the call: where it was. What kept
+    /// values point at there is not read.
+    pub(crate) moved_from: Option<GoStack>,
 }
 
 impl Hit<'_> {

@@ -24,6 +24,7 @@ use crate::{
     filter::{Ids, SessionOwner},
     probe::{
         entry_values::Values,
+        goroutine::GoStack,
         hit::Wait,
         modify::TargetWriter, //
     },
@@ -144,6 +145,8 @@ pub(crate) struct HitContext<'a> {
     pub(crate) wait: Option<Wait>,
     /// The values that the entry keeps, or kept.
     pub(crate) values: Values,
+    /// Memory that has become another's since the values were kept.
+    pub(crate) moved_from: Option<GoStack>,
     /// The table whose spans the program ends.
     pub(crate) spans: Option<&'a Table>,
     /// The span that the program ended.
@@ -160,6 +163,11 @@ impl HitContext<'_> {
     /// The ids of the task.
     fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)
+    }
+
+    fn has_moved(&self, address: u64, length: usize) -> bool {
+        self.moved_from
+            .is_some_and(|stack| stack.has_any(address, length))
     }
 }
 
@@ -213,7 +221,7 @@ impl Machine for HitContext<'_> {
     }
 
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        user_mem::read(address, out).is_ok()
+        !self.has_moved(address, out.len()) && user_mem::read(address, out).is_ok()
     }
 
     fn set_register(&mut self, register: Register, value: u64) -> bool {
@@ -221,7 +229,7 @@ impl Machine for HitContext<'_> {
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> bool {
-        self.writer.memory(address, bytes)
+        !self.has_moved(address, bytes.len()) && self.writer.memory(address, bytes)
     }
 
     fn return_now(&mut self, value: u64, distance: u64) -> bool {

@@ -14,6 +14,7 @@ use crate::{
             PROBE_END,
             PROBE_ENTRY,
             PROBE_FREEZES,
+            PROBE_GO,
             PROBE_KERNEL_STACK,
             PROBE_LATE,
             PROBE_LEAVE,
@@ -180,11 +181,12 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
     let of_any = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | PROBE_MAY_HANG;
-    let of_waits = match request.kind {
+    let of_kind = match request.kind {
         PROBE_WAIT => PROBE_LOCKS,
+        PROBE_BEGIN | PROBE_END | PROBE_LEAVE => PROBE_GO,
         _ => 0,
     };
-    let known_flags = of_any | of_stacks | of_records | of_waits;
+    let known_flags = of_any | of_stacks | of_records | of_kind;
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
         (kind, SINK_TABLE) if is_placeless(kind) => PROBE_STACK_IDS,

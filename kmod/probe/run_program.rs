@@ -133,6 +133,7 @@ impl Probe {
             elapsed_ns: hit.elapsed_ns(),
             wait: hit.wait(),
             values: hit.ended.unwrap_or_default().values,
+            moved_from: hit.moved_from,
             spans: self.spans.as_deref(),
             ended: None,
             writer: TargetWriter {

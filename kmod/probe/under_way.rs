@@ -8,6 +8,10 @@
 //! what a function restores: its return address, and its caller's registers. Rows are freed when
 //! their address space ends.
 //!
+//! Go moves the stack of a goroutine while calls of it are under way: there the goroutine, and how
+//! far the slot is below the top of its stack, take the place of the slot's address, and a function
+//! restores the return address alone.
+//!
 //! A call may be in one of the rows of a set. The task that turns a row's state to busy owns it
 //! until it publishes it; a busy row is passed over. If all are taken, the container that has most
 //! calls under way, and in it the address space that has most, loses its oldest call of the set:
@@ -15,7 +19,10 @@
 
 use crate::{
     common::{abi::CALLS_MAX, table::hash},
-    probe::entry_values::{PendingCall, SharedCall},
+    probe::{
+        entry_values::{PendingCall, SharedCall},
+        goroutine::{GoStack, Goroutine}, //
+    },
     sys::{
         self,
         memory,
@@ -51,13 +58,25 @@ const TAKEN: u64 = 2;
 struct Row {
     state: AtomicU64,
     slot: AtomicU64,
+    goroutine: AtomicU64,
     space: AtomicU64,
     /// The container that pays for the row; see `SessionOwner::container`.
     container: AtomicU64,
     function: AtomicU64,
     /// A digest of what the function must restore.
     digest: AtomicU64,
+    /// The bounds of the goroutine's stack.
+    low: AtomicU64,
+    high: AtomicU64,
     call: SharedCall,
+}
+
+/// A call that has ended.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EndedCall {
+    pub(crate) call: PendingCall,
+    /// The stack on which it began, if it was moved since: its memory is another's by now.
+    pub(crate) moved_from: Option<GoStack>,
 }
 
 /// The calls in progress.
@@ -78,32 +97,70 @@ pub(crate) enum Begun {
     NoRoom,
 }
 
+/// The function whose calls begin or end at a probe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// The number that user space gives it, or zero for none.
+    pub(crate) number: u32,
+    /// Whether it is one of Go's.
+    pub(crate) is_go: bool,
+}
+
 /// A call, described by the registers at its entry or its exit.
 pub(crate) struct Frame {
     space: u64,
+    /// The address of the slot; of a goroutine: its distance from the top of the stack.
     slot: u64,
+    /// The goroutine, or zero.
+    goroutine: u64,
+    stack: GoStack,
     function: u32,
     digest: u64,
     /// The return address, or the address of a return probe's trampoline; or zero.
     pub(crate) top: u64,
 }
 
+/// The word on top of the stack: in front of a function's first instruction, and of one that
+/// returns, the return address.
+#[inline(always)]
+pub(crate) fn top_of(regs: &Regs<'_>) -> u64 {
+    user_mem::word(regs.sp()).unwrap_or(0)
+}
+
 impl Frame {
-    /// The call of `function` whose return address is on top of the stack.
+    /// The call of `function` whose return address is on top of the stack; `None` for one of Go's
+    /// whose goroutine is not known.
     #[inline(always)]
-    pub(crate) fn of(regs: &Regs<'_>, current: &Current, function: u32) -> Self {
+    pub(crate) fn of(regs: &Regs<'_>, current: &Current, function: Function) -> Option<Self> {
         let slot = regs.sp();
-        let top = user_mem::word(slot).unwrap_or(0);
+        let top = top_of(regs);
         let address = match returns::may_be_trampoline(top) {
             true => returns::real_address(slot).unwrap_or(top),
             false => top,
         };
-        Frame {
+        let frame = Frame {
             space: current.space(),
             slot,
-            function,
-            digest: regs.preserved(address),
+            goroutine: 0,
+            stack: GoStack::default(),
+            function: function.number,
+            digest: address,
             top,
+        };
+        match function.is_go {
+            false => Some(Frame {
+                digest: regs.preserved(address),
+                ..frame
+            }),
+            true => {
+                let goroutine = Goroutine::of(regs)?;
+                Some(Frame {
+                    slot: goroutine.depth,
+                    goroutine: goroutine.g,
+                    stack: goroutine.stack,
+                    ..frame
+                })
+            }
         }
     }
 }
@@ -111,6 +168,7 @@ impl Frame {
 impl Row {
     fn is_of(&self, frame: &Frame) -> bool {
         self.slot.load(Relaxed) == frame.slot
+            && self.goroutine.load(Relaxed) == frame.goroutine
             && self.space.load(Relaxed) == frame.space
             && self.function.load(Relaxed) == u64::from(frame.function)
     }
@@ -126,13 +184,24 @@ impl Row {
     /// Publishes a call in a row that this task owns, whose state was `state`.
     fn fill(&self, state: u64, frame: &Frame, container: u64, call: &PendingCall) {
         self.slot.store(frame.slot, Relaxed);
+        self.goroutine.store(frame.goroutine, Relaxed);
         self.space.store(frame.space, Relaxed);
         self.container.store(container, Relaxed);
         self.function.store(frame.function.into(), Relaxed);
         self.digest.store(frame.digest, Relaxed);
+        self.low.store(frame.stack.low, Relaxed);
+        self.high.store(frame.stack.high, Relaxed);
         self.call.store(call);
         let published = (state & !KIND).wrapping_add(KIND.wrapping_add(1)) | TAKEN;
         self.state.store(published, Release);
+    }
+
+    /// Where the call of this row began.
+    fn stack(&self) -> GoStack {
+        GoStack {
+            low: self.low.load(Relaxed),
+            high: self.high.load(Relaxed),
+        }
     }
 
     fn free(&self, state: u64) {
@@ -154,7 +223,8 @@ impl UnderWay {
     #[inline(always)]
     fn first(&self, frame: &Frame) -> usize {
         let owner = frame.space.rotate_left(32) ^ u64::from(frame.function);
-        let hash = hash(self.seed, [frame.slot, owner].iter());
+        let place = frame.slot.wrapping_add(frame.goroutine);
+        let hash = hash(self.seed, [place, owner].iter());
         (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize
     }
 
@@ -256,7 +326,7 @@ impl UnderWay {
 
     /// Ends a call and returns it; `None` if its beginning was not seen. Drops an abandoned one
     /// whose place on the stack now belongs to another call.
-    pub(crate) fn end(&self, frame: &Frame) -> Option<PendingCall> {
+    pub(crate) fn end(&self, frame: &Frame) -> Option<EndedCall> {
         // Common where entries reject most calls.
         if self.has_none(frame.space) {
             return None;
@@ -265,10 +335,13 @@ impl UnderWay {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
-                let call = row.call.load();
+                let ended = EndedCall {
+                    call: row.call.load(),
+                    moved_from: Some(row.stack()).filter(|stack| *stack != frame.stack),
+                };
                 row.free(state);
                 self.count(frame.space, -1);
-                return is_it.then_some(call);
+                return is_it.then_some(ended);
             }
         }
         None

@@ -134,6 +134,13 @@ pub const PROBE_MAY_HANG: u32 = 1 << 8;
 /// ([`Context::LockHolder`](super::super::program::Context::LockHolder)).
 pub const PROBE_LOCKS: u32 = 1 << 9;
 
+/// [`Probe::flags`]: of a [`PROBE_BEGIN`], [`PROBE_END`] or [`PROBE_LEAVE`]: the function is one of
+/// Go's, with the goroutine's `g` in %r14 (Go's `ABIInternal`). Its stack may move during the call,
+/// which is known by the address space, the goroutine, how far its return address is below the top
+/// of the goroutine's stack, and [`Probe::call`]. A call that begins where %r14 is no goroutine
+/// whose stack it is on counts as `missed`.
+pub const PROBE_GO: u32 = 1 << 10;
+
 /// Most frames of the kernel in the stack of a table's row: each takes two words of it.
 pub const KERNEL_FRAMES_MAX: usize = 32;
 
@@ -426,7 +433,7 @@ pub struct Counters {
     /// Out: hits while the rings were frozen.
     pub frozen: u64,
     /// Out: samples of tasks of which nothing can be read: they end, start another program, or
-    /// have left the CPU.
+    /// have left the CPU. Calls of a [`PROBE_GO`] whose goroutine is not known.
     pub missed: u64,
     /// Out: samples that were taken in the kernel. They are among the hits.
     pub in_kernel: u64,

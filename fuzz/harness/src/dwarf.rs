@@ -76,7 +76,7 @@ fn scope(debug: &DebugInfo<'_>, address: Address) {
         };
         variables(&scope, scope.parameters().unwrap_or_default());
         variables(&scope, scope.locals().unwrap_or_default());
-        let _ = scope.retval();
+        let _ = (scope.result(1), scope.result(2), scope.goid());
         variables(&scope, scope.variable("total").into_iter().collect());
     }
 }

@@ -14,6 +14,7 @@ use crate::{
             LATE_MAX,
             PROBE_COPIES,
             PROBE_FREEZES,
+            PROBE_GO,
             PROBE_LATE,
             PROBE_RETURN_ONLY,
             PROBE_STACK,
@@ -33,7 +34,7 @@ use crate::{
         limits::Limits,
         program::Program,
         request::{is_placeless, program_fits, validate_writes, Refused},
-        under_way::UnderWay,
+        under_way::{Function, UnderWay},
         Probe,
         Role,
         Sink, //
@@ -146,7 +147,10 @@ impl Probes {
             id,
             flags: request.flags,
             role,
-            call: request.call,
+            call: Function {
+                number: request.call,
+                is_go: request.flags & PROBE_GO != 0,
+            },
             returns: None,
             max_frames: match request.max_frames {
                 0 => FRAMES_MAX,

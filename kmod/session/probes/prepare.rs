@@ -139,7 +139,7 @@ impl Probes {
                 break;
             };
             let mixed = (probe.file.ino ^ probe.offset.rotate_left(32))
-                .wrapping_add(probe.call.into())
+                .wrapping_add(probe.call.number.into())
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut at = (mixed >> 32) as usize;
             while let Some(taken) = numbers.get_mut(at & mask) {

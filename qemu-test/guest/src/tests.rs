@@ -50,6 +50,7 @@ mod follow;
 mod frozen;
 mod garbage;
 mod generated;
+mod go;
 pub(crate) mod harness;
 mod hostile_names;
 mod hostile_stacks;

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 23] = [
+    const NAMES: [(u64, &'static str); 24] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -68,6 +68,7 @@ impl Features {
         (abi::FEATURE_PARTIAL, "partial"),
         (abi::FEATURE_REMOTE, "remote"),
         (abi::FEATURE_WAITS, "waits"),
+        (abi::FEATURE_GO, "go"),
     ];
 
     /// The names of the bits that this version knows.

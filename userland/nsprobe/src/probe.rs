@@ -4,9 +4,9 @@
 use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
-    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_LOCKS, PROBE_MAY_HANG,
-    PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, PROBE_WAIT,
-    PROBE_WAKE, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    PROBE_FREEZES, PROBE_GO, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_LOCKS,
+    PROBE_MAY_HANG, PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS,
+    PROBE_WAIT, PROBE_WAKE, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -159,6 +159,13 @@ impl<'a> Probe<'a> {
 
     fn of(mut self, call: CallId) -> Probe<'a> {
         self.call = call.0.get();
+        self
+    }
+
+    /// Of a call's beginning or end: the function is one of Go's, whose calls are known by their
+    /// goroutine.
+    pub fn of_go(mut self) -> Self {
+        self.flags |= PROBE_GO;
         self
     }
 

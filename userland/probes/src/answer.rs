@@ -62,6 +62,8 @@ pub struct Probe {
 /// Probes on the exits of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitProbes<P = u32> {
+    /// Whether the function is one of Go's, whose calls are known by their goroutine.
+    pub is_go: bool,
     /// Where it returns, or what it leaves to by a jump does.
     pub returns: Vec<FileOffset>,
     /// Jumps by which it goes where its return is not seen, and the program that lets those
@@ -99,6 +101,7 @@ impl<P> ExitProbes<P> {
         let by_argument = self.by_argument.into_iter();
         let by_argument = by_argument.map(|(place, code)| Some((place, program(code)?)));
         Some(ExitProbes {
+            is_go: self.is_go,
             by_argument: by_argument.collect::<Option<_>>()?,
             left,
             returns: self.returns,

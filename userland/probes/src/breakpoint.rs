@@ -15,10 +15,13 @@
 
 mod exits;
 mod flow;
+mod stack_check;
 
 pub use exits::{
     exits, Behind, Condition, Exits, FileCode, Left, Target, Unclear, When, JUMPS_MAX,
 };
+pub use stack_check::{behind_stack_check, keeps_goroutine};
+
 use flow::Flow;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,

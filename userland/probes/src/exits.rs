@@ -90,6 +90,7 @@ impl Searched<'_> {
         let found = self.with_code(spot, |function| exits(function, &file))?;
         let found = found.map_err(|unclear| unclear.to_string())?;
         let mut probes = ExitProbes {
+            is_go: self.binary.go_code(spot.address).is_some(),
             returns: Vec::new(),
             left: Vec::new(),
             by_argument: Vec::new(),

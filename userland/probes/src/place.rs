@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
 use nsprobe_spec::dwarf::{self, DebugInfo};
 use nsprobe_spec::{Compiled, Plain, Scope, UsdtScope};
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Segment, Usdt};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, GoCode, Segment, Usdt};
 use nsprobe_unwind::Frames;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -291,19 +291,39 @@ impl<'a> Searched<'a> {
         fast_nops: bool,
     ) -> FileOffset {
         let placement = self.with_code(spot, |whole| {
-            breakpoint::place(whole, needs(compiled), fast_nops)
+            let begins = self.stack_check(whole);
+            let body = breakpoint::FunctionCode {
+                address: whole.address.saturating_add(begins as u64),
+                bytes: whole.bytes.get(begins..).unwrap_or_default(),
+                ..*whole
+            };
+            let placement = breakpoint::place(&body, needs(compiled), fast_nops);
+            placement.map_or(begins, |placement| begins + placement.offset)
         });
-        let placement = placement.ok().flatten();
-        self.further(
-            spot,
-            placement.map_or(0, |placement| placement.offset as u64),
-        )
+        self.further(spot, placement.unwrap_or(0) as u64)
+    }
+
+    /// Bytes of a function of Go up to the place that is passed once in each call.
+    fn stack_check(&self, whole: &breakpoint::FunctionCode<'_>) -> usize {
+        match self.binary.go_code(Address(whole.address)) {
+            Some(GoCode::Compiled) => breakpoint::behind_stack_check(whole),
+            _ => 0,
+        }
+    }
+
+    /// Whether the register of the goroutine is the same throughout the function at a spot, which
+    /// is in assembly language.
+    pub(crate) fn keeps_goroutine(&self, spot: &Spot) -> bool {
+        let keeps = self.with_code(spot, breakpoint::keeps_goroutine);
+        keeps.unwrap_or(false)
     }
 
     /// Where the breakpoint of a probe goes that changes something at a function's beginning: after
-    /// a ten-byte nop.
+    /// a ten-byte nop, or Go's check of its stack.
     pub(crate) fn behind_nop(&self, spot: &Spot) -> FileOffset {
-        let behind = self.with_code(spot, breakpoint::behind_nop);
+        let behind = self.with_code(spot, |whole| {
+            breakpoint::behind_nop(whole).max(self.stack_check(whole))
+        });
         self.further(spot, behind.unwrap_or(0) as u64)
     }
 

@@ -13,7 +13,7 @@ use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::dwarf::DebugInfo;
 use nsprobe_spec::syntax::ProbePoint;
 use nsprobe_spec::{Compiled, Request, SpecError, StepProgram};
-use nsprobe_symbolize::{Binary, DebugSet};
+use nsprobe_symbolize::{Binary, DebugSet, GoCode};
 use nsprobe_text::counted;
 use std::collections::HashMap;
 use std::path::Path;
@@ -372,11 +372,9 @@ impl Planner<'_> {
             return Ok(Ok(None));
         }
         if place.binary.is_go() {
-            bail!(
-                "{} is a Go program, whose stacks move and whose calls change threads: $retval and \
-                 times are not supported yet",
-                place.path.display()
-            );
+            if let Err(why) = self.check_go(spot)? {
+                return Ok(Err(why));
+            }
         }
         if probe_query.return_probes {
             self.note(format!(
@@ -398,6 +396,29 @@ impl Planner<'_> {
             Err(why) => return Ok(Err(why)),
         };
         Ok(Ok(found.with_programs(|code| Some(self.share(code)))))
+    }
+
+    /// Whether the returns of a function of a Go program can be seen; or why they cannot be.
+    fn check_go(&self, spot: &Spot) -> anyhow::Result<Result<(), String>> {
+        let (binary, path) = (self.place.binary, self.place.path.display());
+        if !binary.has_go_names() {
+            bail!(
+                "{path} is a program of a Go before 1.18, or its table of functions cannot be \
+                 read: its returns are not seen"
+            );
+        }
+        Ok(match binary.go_code(spot.address) {
+            Some(_) if self.probe_query.return_probes => bail!(
+                "{path} is a Go program, whose stacks move: it dies of a replaced return address; \
+                 without --return uretprobe its returns are seen"
+            ),
+            Some(GoCode::Assembly) if !self.place.keeps_goroutine(spot) => Err(
+                "it is written in assembly language, and the register of the goroutine is not the \
+                 same at its beginning and its end"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        })
     }
 
     fn note(&mut self, note: String) {

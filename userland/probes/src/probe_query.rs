@@ -110,7 +110,12 @@ impl ProbeQuery {
 
     /// Whether it names arguments by their numbers, or results.
     pub(crate) fn names_typed(&self) -> bool {
-        self.mentions(|kind| matches!(kind, ExpressionKind::Argument(_) | ExpressionKind::Returned))
+        self.mentions(|kind| {
+            matches!(
+                kind,
+                ExpressionKind::Argument(_) | ExpressionKind::Returned(_)
+            )
+        })
     }
 
     fn mentions(&self, named: impl Fn(&ExpressionKind) -> bool) -> bool {

@@ -204,7 +204,7 @@ impl Spec {
         let of_return = |kind: &ExpressionKind| {
             matches!(
                 kind,
-                ExpressionKind::Returned | ExpressionKind::Context(Context::Elapsed)
+                ExpressionKind::Returned(_) | ExpressionKind::Context(Context::Elapsed)
             )
         };
         let fields = self.fields.iter().map(|field| &field.value);

@@ -16,6 +16,7 @@ mod expression;
 mod frame;
 mod function;
 mod global;
+mod go;
 mod line;
 mod names;
 mod place;

@@ -4,7 +4,7 @@
 use crate::types::{Member, Shape, Type, TypeId};
 use crate::{Scope, ScopeError, Typed, Value, ValuePlace, Variable, VariableRole};
 use nsprobe_common::program::Register;
-use nsprobe_symbolize::Binary;
+use nsprobe_symbolize::{Address, Binary, GoCode};
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -17,6 +17,18 @@ pub(crate) const ARGUMENTS: [Register; 6] = [
     Register::Rcx,
     Register::R8,
     Register::R9,
+];
+/// Those that carry Go's arguments, and its results (`src/cmd/compile/abi-internal.md`), in order.
+pub(crate) const GO_WORDS: [Register; 9] = [
+    Register::Rax,
+    Register::Rbx,
+    Register::Rcx,
+    Register::Rdi,
+    Register::Rsi,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
 ];
 /// Most arguments that are looked for.
 const ARGUMENTS_MAX: usize = 64;
@@ -42,6 +54,56 @@ impl Plain<'_> {
             "without, there are arg1 to argN, $retval, $stackN, registers such as %rdi, and \
              casts: *(u32 *)(arg1 + 8)",
         )
+    }
+}
+
+impl Plain<'_> {
+    /// Whether the place is in code of Go's compiler.
+    fn is_go(&self) -> Result<bool, ScopeError> {
+        let Some(binary) = self.binary.filter(|binary| binary.is_go()) else {
+            return Ok(false);
+        };
+        match binary.go_code(Address(self.address)) {
+            Some(GoCode::Compiled) => Ok(true),
+            Some(GoCode::Assembly) => Err(ScopeError::new(
+                "the function is written in Go's assembly language: its arguments and results are on \
+                 the stack, by their types",
+            )
+            .with_help("words of the stack are written $stack1, registers %rax")),
+            None if binary.has_go_names() => Ok(false),
+            None => Err(ScopeError::new(
+                "this is a program of a Go before 1.18, or its table of functions cannot be read: \
+                 where its arguments and results are is not known",
+            )
+            .with_help("registers are written %rax")),
+        }
+    }
+}
+
+/// A word of the arguments or results of a function of Go: of types that need no more than these
+/// registers.
+fn go_word(index: usize, what: &str) -> Result<Typed, ScopeError> {
+    GO_WORDS
+        .get(index)
+        .map(|register| in_register(*register))
+        .ok_or_else(|| {
+            ScopeError::new(format!(
+                "Go passes {} words of {what} in registers; where more are depends on their types, \
+                 which debug information tells",
+                GO_WORDS.len()
+            ))
+        })
+}
+
+/// The number of the goroutine whose `g` is in %r14, at an offset of that.
+pub(crate) fn goid_at(offset: u64) -> Value {
+    Value::Register(Register::R14).plus(offset).load(8, false)
+}
+
+fn in_register(register: Register) -> Typed {
+    Typed {
+        place: ValuePlace::Value(Value::Register(register)),
+        kind: word(),
     }
 }
 
@@ -89,16 +151,12 @@ impl Scope for Plain<'_> {
             )
             .with_help("its debug information tells where they are; registers are written %rdi"));
         }
-        if self.binary.is_some_and(Binary::is_go) {
-            return Err(ScopeError::new(
-                "Go passes arguments in registers of its own, by their types: without debug \
-                 information it is not known in which",
-            )
-            .with_help("registers are written %rax; the debug information names the arguments"));
-        }
         let index = number
             .checked_sub(1)
             .ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
+        if self.is_go()? {
+            return go_word(index, "arguments");
+        }
         let value = match ARGUMENTS.get(index) {
             Some(register) => Value::Register(*register),
             // Above the return address.
@@ -118,10 +176,29 @@ impl Scope for Plain<'_> {
         false
     }
 
-    fn retval(&self) -> Result<Typed, ScopeError> {
-        Ok(Typed {
-            place: ValuePlace::Value(Value::Register(Register::Rax)),
-            kind: word(),
+    fn result(&self, number: usize) -> Result<Typed, ScopeError> {
+        let index = number
+            .checked_sub(1)
+            .ok_or_else(|| ScopeError::new("results are counted from 1: $retval1"))?;
+        match self.is_go()? {
+            true => go_word(index, "results"),
+            false if index == 0 => Ok(in_register(Register::Rax)),
+            false => Err(ScopeError::new("only functions of Go have several results")),
+        }
+    }
+
+    fn goid(&self) -> Result<Value, ScopeError> {
+        if !self.is_go()? {
+            return Err(ScopeError::new(
+                "$goid: only code of Go's compiler has a goroutine",
+            ));
+        }
+        let offset = self.binary.and_then(Binary::goid_offset);
+        offset.map(goid_at).ok_or_else(|| {
+            ScopeError::new(
+                "$goid: where this version of Go has the number of a goroutine is not known without \
+                 its debug information",
+            )
         })
     }
 

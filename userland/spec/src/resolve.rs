@@ -219,10 +219,17 @@ impl Resolver<'_> {
                 let thing = Thing::from(found.map_err(|why| said(span, why))?);
                 Ok(self.of_entry(thing))
             }
-            ExpressionKind::Returned => match self.at_return {
-                true => Ok(self.scope.retval().map_err(|why| said(span, why))?.into()),
+            ExpressionKind::Returned(number) => match self.at_return {
+                true => {
+                    let found = self.scope.result(*number as usize);
+                    Ok(found.map_err(|why| said(span, why))?.into())
+                }
                 false => error(span, "$retval is there at the return only"),
             },
+            ExpressionKind::Goroutine => {
+                let found = self.scope.goid().map_err(|why| said(span, why))?;
+                Ok(Thing::value(found, Of::integer(8, false)))
+            }
             ExpressionKind::Register(register, bytes) => {
                 let value = Value::Register(*register);
                 Ok(match bytes {
@@ -301,7 +308,11 @@ impl Resolver<'_> {
                 span,
                 format!("`{name}` is a local variable: it is gone when the function has returned"),
             ),
-            VariableRole::Local | VariableRole::Global => Ok(thing),
+            VariableRole::Result if !self.at_return => error(
+                span,
+                format!("`{name}` is a result, which has no value at the entry"),
+            ),
+            VariableRole::Result | VariableRole::Local | VariableRole::Global => Ok(thing),
         }
     }
 

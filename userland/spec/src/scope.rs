@@ -2,7 +2,7 @@
 //! What names mean at a probe's place: the border between specs and whatever
 //! knows about the binary (DWARF, calling conventions, USDT notes).
 
-use crate::types::{Member, Type, TypeId, Variants};
+use crate::types::{GoKind, Member, Type, TypeId, Variants};
 use crate::Value;
 use std::rc::Rc;
 
@@ -44,6 +44,8 @@ pub struct Typed {
 pub enum VariableRole {
     /// An argument. In a return probe its value at the entry is meant.
     Parameter,
+    /// A result of a function of Go; it is there at the return alone.
+    Result,
     /// A local variable; gone when the function has returned.
     Local,
     /// There at any time.
@@ -115,8 +117,16 @@ pub trait Scope {
         true
     }
 
-    /// What the function returns, as found right after the return.
-    fn retval(&self) -> Result<Typed, ScopeError>;
+    /// What the function returns, as found right after the return: result `number`, from 1 on, of
+    /// which only Go's functions have several.
+    fn result(&self, number: usize) -> Result<Typed, ScopeError>;
+
+    /// The number of the goroutine that runs the function.
+    fn goid(&self) -> Result<Value, ScopeError> {
+        Err(ScopeError::new(
+            "$goid: only code of Go's compiler has a goroutine",
+        ))
+    }
 
     /// Whether the file's C++ uses libc++, not libstdc++.
     fn has_libcxx(&self) -> bool {
@@ -125,6 +135,11 @@ pub trait Scope {
 
     /// What a type is.
     fn resolve(&self, id: TypeId) -> Result<Type, ScopeError>;
+
+    /// What a struct is to a programmer of Go; `None` for one of his own, and of other languages.
+    fn go_kind(&self, _id: TypeId) -> Result<Option<GoKind>, ScopeError> {
+        Ok(None)
+    }
 
     /// The members of a struct, class or union, in order.
     fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError>;

@@ -216,8 +216,10 @@ pub enum ExpressionKind {
     Register(#[serde(with = "numbers::register")] Register, u8),
     /// What is known of the task and the moment.
     Context(#[serde(with = "numbers::context")] Context),
-    /// What the function returns.
-    Returned,
+    /// What the function returns: its result of this number, from 1 on.
+    Returned(u32),
+    /// The number of the goroutine.
+    Goroutine,
     /// The thread's name; only compared, or shown.
     Comm,
     /// The stack's word of that number, from 0 at the stack pointer on.

@@ -93,6 +93,17 @@ pub enum Shape {
     },
 }
 
+/// What a struct of Go's runtime is to the programmer (`internal/abi.Kind`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoKind {
+    /// A value of any type, or of those with some methods.
+    Interface,
+    /// Elements in memory, with a length and a capacity.
+    Slice,
+    /// Bytes in memory, with a length.
+    String,
+}
+
 /// A member of a struct, class or union.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {

@@ -263,7 +263,7 @@ impl Scope for UsdtScope<'_> {
         }
     }
 
-    fn retval(&self) -> Result<Typed, ScopeError> {
+    fn result(&self, _number: usize) -> Result<Typed, ScopeError> {
         Err(ScopeError::new("a static probe does not return"))
     }
 

@@ -107,7 +107,7 @@ fn all_instances_of_an_inlined_function_are_found_with_their_arguments() {
         let instance = &instances[0];
         let scope = debug.scope(instance, instance.entry).unwrap();
         assert!(scope.variable("x").or(scope.variable("y")).is_ok());
-        assert!(scope.retval().unwrap_err().to_string().contains("inlined"));
+        assert!(scope.result(1).unwrap_err().to_string().contains("inlined"));
     }
 }
 

@@ -174,7 +174,7 @@ fn results_are_found_after_the_return() {
         }
         let real = function(&debug, &binary, "give_real");
         let scope = debug.scope(&real, real.entry).unwrap();
-        let error = scope.retval().unwrap_err().to_string();
+        let error = scope.result(1).unwrap_err().to_string();
         assert!(error.contains("vector register"), "{error}");
     }
 }

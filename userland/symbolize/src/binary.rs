@@ -112,8 +112,21 @@ impl Binary {
         let elf = Elf::open(file, label, false)?;
         let (functions, failures) = Functions::read(&elf)?;
         let build_id = build_id(&elf);
-        let binary = Binary::new(elf, functions, build_id)?;
-        Ok(Binary { failures, ..binary })
+        let mut binary = Binary::new(elf, functions, build_id)?;
+        binary.failures = failures;
+        if binary.is_go() && !binary.has_symbol_table() {
+            binary.add_go_functions();
+        }
+        Ok(binary)
+    }
+
+    /// Adds the functions that Go's own table names.
+    fn add_go_functions(&mut self) {
+        let Some(names) = self.go_names() else {
+            return;
+        };
+        let found = names.functions(&self.elf);
+        self.functions.add(found);
     }
 
     /// Reads a file of what several debug files share, as
@@ -236,6 +249,9 @@ impl Binary {
         if named.is_empty() && !is_mangled(name_or_glob) {
             named = self.with_copies(name_or_glob);
         }
+        if named.is_empty() && self.is_go() {
+            named = self.instances(name_or_glob);
+        }
         if named.is_empty() && is_signature(name_or_glob) {
             named = self.of_signature(name_or_glob);
         }
@@ -245,6 +261,17 @@ impl Binary {
         let mut fitting = self.matching(|name| glob_fits(name_or_glob, name));
         fitting.retain(|function| function.kind != FunctionKind::Label);
         fitting
+    }
+
+    /// The functions of Go that a generic one was made into, which is named as Go's own traces do,
+    /// `main.Map[...]`, or without the brackets.
+    fn instances(&self, name: &str) -> Vec<&Function> {
+        let all = self.functions().iter();
+        all.filter(|function| {
+            function.name.contains('[')
+                && (generic(&function.name, "[...]") == name || generic(&function.name, "") == name)
+        })
+        .collect()
     }
 
     /// The functions of that raw name, and the copies of them.
@@ -490,6 +517,26 @@ impl Binary {
         let entries = self.plt.get_or_init(|| plt::read(&self.elf));
         plt::holding(entries, address)
     }
+}
+
+/// A name of Go with `instead` in place of the types that a generic function was made for.
+fn generic(name: &str, instead: &str) -> String {
+    let mut found = String::new();
+    let mut depth = 0usize;
+    for next in name.chars() {
+        match next {
+            '[' => {
+                if depth == 0 {
+                    found.push_str(instead);
+                }
+                depth += 1;
+            }
+            ']' => depth = depth.saturating_sub(1),
+            next if depth == 0 => found.push(next),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The build-id: where the program headers say, or else by the section's name, since tools

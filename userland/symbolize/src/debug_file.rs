@@ -131,11 +131,14 @@ impl Binary {
         self.elf.section(".symtab").is_some()
     }
 
-    /// Whether the file has no names but those that the dynamic linker needs.
+    /// Whether the file has no names but those that the dynamic linker needs; Go's are in its own
+    /// table.
     pub fn is_stripped(&self) -> bool {
         let is_full = |section: &Section| section.kind == elf::SHT_SYMTAB.0;
         let mut compressed = self.functions().iter().map(|one| one.is_compressed);
-        !self.elf.sections.iter().any(is_full) && !compressed.any(|is_compressed| is_compressed)
+        !self.elf.sections.iter().any(is_full)
+            && !compressed.any(|is_compressed| is_compressed)
+            && !self.has_go_names()
     }
 
     /// What `.gnu_debugaltlink` says.

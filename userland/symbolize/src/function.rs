@@ -4,7 +4,7 @@
 use crate::elf::{text_at, u16_at, u32_at, u64_at, Elf, Section};
 use crate::{debugdata, Address, DataSymbol, FileOffset, SymbolizeError};
 use object::elf;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Longest symbol name, in bytes; a symbol with a longer one is skipped.
 const NAME_BYTES_MAX: usize = 64 << 10;
@@ -111,6 +111,16 @@ impl Functions {
         let mut found = SymbolCollector::default();
         let own = found.read(elf, program, false);
         found.index(own, Vec::new())
+    }
+
+    /// Adds functions where there is none yet.
+    pub(crate) fn add(&mut self, more: Vec<Function>) {
+        let mut list = std::mem::take(self).list;
+        let known: HashSet<Address> = list.iter().map(|function| function.address).collect();
+        list.extend(more.into_iter().filter(|new| !known.contains(&new.address)));
+        // Stable: of one address, the name that fits best stays first.
+        list.sort_by_key(|function| function.address);
+        *self = Functions::index(list);
     }
 
     // INVARIANT: the caller sorted the list; the ends are made here.

@@ -8,6 +8,20 @@
 
 use crate::elf::{text_at, u32_at, u64_at};
 use crate::Binary;
+use std::ops::RangeInclusive;
+
+/// A function in assembly language (`FuncFlagAsm` of `internal/abi/symtab.go`).
+const ASSEMBLY: u8 = 4;
+
+/// What made a function's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoCode {
+    /// Go's compiler: arguments and results are in registers, and `g` is in %r14 (`ABIInternal`,
+    /// `src/cmd/compile/abi-internal.md`).
+    Compiled,
+    /// Go's assembler: they are on the stack, and `g` is where the code puts it (`ABI0`).
+    Assembly,
+}
 
 /// Sections that Go's linker makes.
 const SECTIONS: [&str; 3] = [".gopclntab", ".go.buildinfo", ".note.go.buildid"];
@@ -18,7 +32,37 @@ impl Binary {
     pub fn is_go(&self) -> bool {
         SECTIONS.iter().any(|name| self.elf.section(name).is_some())
     }
+
+    /// Where a `g` has the number of its goroutine, by the version of Go that made the file.
+    pub fn goid_offset(&self) -> Option<u64> {
+        let minor = self.go_minor_version()?;
+        let known = GOID_OFFSETS.iter();
+        known
+            .into_iter()
+            .find(|(versions, _)| versions.contains(&minor))
+            .map(|(_, offset)| *offset)
+    }
+
+    /// The second number of the version of Go that made the file, of `go1.24.4` 24, by Go's
+    /// `debug/buildinfo/buildinfo.go`.
+    fn go_minor_version(&self) -> Option<u32> {
+        let section = self.elf.section(".go.buildinfo")?;
+        let data = self.elf.data(section).ok()?;
+        // Since 1.18 the version follows the header, behind its length.
+        let is_inline = data.get(15)? & 2 != 0;
+        if !data.starts_with(b"\xff Go buildinf:") || !is_inline {
+            return None;
+        }
+        let length = usize::from(*data.get(32)?);
+        let version = std::str::from_utf8(data.get(33..33 + length)?).ok()?;
+        let minor = version.strip_prefix("go1.")?;
+        let digits = minor.split(|next: char| !next.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    }
 }
+
+/// Where `runtime.g` has `goid`, by the versions 1.N of Go (`src/runtime/runtime2.go`).
+const GOID_OFFSETS: [(RangeInclusive<u32>, u64); 2] = [(18..=22, 152), (23..=24, 160)];
 
 /// Numbers that the table begins with: of Go 1.18, and since Go 1.20.
 const MAGIC_1_18: u32 = 0xffff_fff0;
@@ -166,6 +210,20 @@ impl<'a> GoFunction<'a> {
     /// How far the stack pointer is below the return address.
     pub fn stack_depths(&self) -> Option<GoValues<'a>> {
         Some(self.table.values(u32_at(self.description, 16)?))
+    }
+
+    /// Bytes of its code, without padding.
+    pub(crate) fn code_bytes(&self) -> Option<u32> {
+        let depths = self.stack_depths()?.take(STEPS_MAX);
+        let code: u32 = depths.fold(0, |sum, (bytes, _)| sum.saturating_add(bytes));
+        Some(code.min(self.end.checked_sub(self.begin)?))
+    }
+
+    pub(crate) fn code(&self) -> Option<GoCode> {
+        Some(match self.flags()? & ASSEMBLY {
+            0 => GoCode::Compiled,
+            _ => GoCode::Assembly,
+        })
     }
 
     pub(crate) fn name(&self) -> Option<String> {

@@ -8,9 +8,9 @@
 //! symbol in a stripped file, so it is looked for by what it begins with.
 
 use crate::elf::{u32_at, u64_at, Elf, Section};
-use crate::go::{GoFunction, GoTable};
+use crate::go::{GoCode, GoFunction, GoTable};
 use crate::resolve::SourceFrame;
-use crate::{Address, FileOffset};
+use crate::{Address, FileOffset, Function, FunctionKind};
 use object::elf;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,6 +26,8 @@ const TABLE_ALIGNMENT: usize = 32;
 /// Most bytes of relocations that are read.
 const RELOCATIONS_BYTES_MAX: u64 = 256 << 20;
 const RELOCATION_BYTES: usize = 24;
+/// Most bytes of the names of all functions: a table may give one name to many.
+const NAMES_BYTES_MAX: usize = 256 << 20;
 /// Most frames at one address.
 const FRAMES_MAX: usize = 512;
 
@@ -86,6 +88,47 @@ impl GoNames {
         let function = GoTable::of(&self.table)?.holding(place)?;
         let at = |place: u32| self.text.checked_add(place.into());
         Some(at(function.begin)?..at(function.end)?)
+    }
+
+    /// What made the code of the function that holds an address.
+    pub(crate) fn code(&self, address: Address) -> Option<GoCode> {
+        let place = u32::try_from(address.0.checked_sub(self.text)?).ok()?;
+        GoTable::of(&self.table)?.holding(place)?.code()
+    }
+
+    /// All functions, by rising address.
+    pub(crate) fn functions(&self, elf: &Elf) -> Vec<Function> {
+        let Some(table) = GoTable::of(&self.table) else {
+            return Vec::new();
+        };
+        let mut budget = NAMES_BYTES_MAX;
+        let mut found = Vec::new();
+        for function in (0..table.count()).filter_map(|number| table.function(number)) {
+            let Some(function) = self.function(elf, &function) else {
+                continue;
+            };
+            budget = match budget.checked_sub(function.name.len()) {
+                Some(budget) => budget,
+                None => break,
+            };
+            found.push(function);
+        }
+        found.sort_by_key(|function| function.address);
+        found
+    }
+
+    fn function(&self, elf: &Elf, function: &GoFunction<'_>) -> Option<Function> {
+        let address = Address(self.text.checked_add(function.begin.into())?);
+        let file_offset = elf.code_segment_at(address)?.offset_of(address)?;
+        Some(Function {
+            name: function.name()?,
+            version: None,
+            file_offset,
+            address,
+            size: function.code_bytes()?.into(),
+            kind: FunctionKind::Function,
+            is_compressed: false,
+        })
     }
 
     fn find(&self, elf: &Elf, address: Address, behind: u64) -> Option<Vec<SourceFrame>> {

@@ -47,7 +47,7 @@ pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Sup
 pub use debug_set::DebugSet;
 pub use error::{SymbolizeError, Unresolved};
 pub use function::{Function, FunctionKind};
-pub use go::{GoFunction, GoTable, GoValues};
+pub use go::{GoCode, GoFunction, GoTable, GoValues};
 pub use jit::{JitName, JitNameThen};
 pub use jit_dump::JitDump;
 pub use jit_perf_map::PerfMap;

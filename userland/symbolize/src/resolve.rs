@@ -5,6 +5,7 @@
 use crate::demangle::{demangle, is_mangled};
 use crate::dwarf::DwarfFrame;
 use crate::function::Functions;
+use crate::go::GoCode;
 use crate::go_names::GoNames;
 use crate::{Address, Binary, DebugSet, FileOffset, Function, NamesFrom, Unresolved};
 use serde::{Deserialize, Serialize};
@@ -163,7 +164,17 @@ impl Binary {
         self.go_names()?.extent(address)
     }
 
-    fn go_names(&self) -> Option<&GoNames> {
+    /// What made the code at an address, by Go's own table; `None` for what is not Go's.
+    pub fn go_code(&self, address: Address) -> Option<GoCode> {
+        self.go_names()?.code(address)
+    }
+
+    /// Whether Go's own table names its functions.
+    pub fn has_go_names(&self) -> bool {
+        self.go_names().is_some()
+    }
+
+    pub(crate) fn go_names(&self) -> Option<&GoNames> {
         self.go.get_or_init(|| GoNames::read(&self.elf)).as_ref()
     }
 

@@ -136,17 +136,12 @@ fn what_would_harm_a_program_is_refused() {
         &deep,
         "--force allows return probes",
     );
-    refused(&["hist"], &spec(&go, "main.work"), "is a Go program");
     refused(
-        &["trace"],
-        &spec(&go, "main.work($retval)"),
+        &["hist", "--return", "uretprobe", "--force"],
+        &spec(&go, "main.work"),
         "is a Go program",
     );
-    refused(
-        &["trace"],
-        &spec(&go, "main.work(length)"),
-        "it is a result",
-    );
+    refused(&["trace"], &spec(&go, "main.work(length)"), "is a result");
     refused(
         &["trace"],
         &spec(libc, "abort($retval)"),

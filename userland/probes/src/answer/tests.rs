@@ -45,6 +45,7 @@ fn probes() -> Probes {
             entry: Some(0),
             ret: None,
             exits: Some(ExitProbes {
+                is_go: false,
                 returns: vec![FileOffset(32)],
                 left: vec![(FileOffset(8), Some(0))],
                 by_argument: vec![(FileOffset(12), 0)],

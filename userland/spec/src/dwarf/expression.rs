@@ -44,6 +44,17 @@ pub(super) struct VariableLocation {
     pub(super) frame: Frame,
 }
 
+impl VariableLocation {
+    /// Whether all of a variable of this number of bytes is somewhere.
+    pub(super) fn is_whole(&self, bytes: Option<u64>) -> bool {
+        let mut bits = bytes.unwrap_or_default().saturating_mul(8);
+        self.parts.iter().all(|part| {
+            bits = bits.saturating_sub(part.bits.unwrap_or(u64::MAX));
+            !matches!(part.storage, Storage::Nowhere(_))
+        }) && bits == 0
+    }
+}
+
 /// What of the stack a location counts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Frame {

@@ -8,8 +8,9 @@ use super::variable::{Local, Moment};
 use super::DebugInfo;
 use crate::plain::Plain;
 use crate::scope::{Scope, ScopeError, Typed, Variable, VariableRole};
-use crate::types::{Member, Shape, Type, TypeId, Variants};
-use nsprobe_symbolize::Address;
+use crate::types::{GoKind, Member, Shape, Type, TypeId, Variants};
+use crate::value::Value;
+use nsprobe_symbolize::{Address, GoCode};
 use std::rc::Rc;
 
 /// Similar names that an error lists.
@@ -210,6 +211,21 @@ impl<'a> DebugScope<'_, 'a> {
         }))
     }
 
+    fn go_result(&self, number: usize) -> InScope<Typed> {
+        let results = self.debug.guarded(|| self.of_role(VariableRole::Result))?;
+        let count = results.len();
+        let nth = number
+            .checked_sub(1)
+            .and_then(|index| results.into_iter().nth(index));
+        match nth {
+            Some(result) => result.value,
+            None if count == 0 => Err(ScopeError::new("the function returns nothing")),
+            None => Err(ScopeError::new(format!(
+                "the function has {count} results, so there is no $retval{number}"
+            ))),
+        }
+    }
+
     fn of_role(&self, role: VariableRole) -> Result<Vec<Variable>, DwarfError> {
         let mut locals = self.debug.variables_of(&self.moment)?;
         locals.retain(|local| local.visible && local.role == role);
@@ -263,11 +279,37 @@ impl Scope for DebugScope<'_, '_> {
         }
     }
 
-    fn retval(&self) -> InScope<Typed> {
+    fn result(&self, number: usize) -> InScope<Typed> {
         if let Some(plain) = self.of_assembler()? {
-            return plain.retval();
+            return plain.result(number);
         }
-        Ok(self.debug.guarded(|| self.debug.retval(&self.moment))?)
+        let unit = self.moment.function.die.unit;
+        let language = self.debug.guarded(|| self.debug.units.language(unit))?;
+        if language == Some(gimli::DW_LANG_Go) {
+            return self.go_result(number);
+        }
+        match number {
+            1 => Ok(self.debug.guarded(|| self.debug.retval(&self.moment))?),
+            _ => Err(ScopeError::new("only functions of Go have several results")),
+        }
+    }
+
+    fn goid(&self) -> InScope<Value> {
+        let function = self.moment.function.entry;
+        match self.debug.guarded(|| self.debug.goid_offset())? {
+            Some(offset) if self.debug.binary.go_code(function) == Some(GoCode::Compiled) => {
+                Ok(crate::plain::goid_at(offset))
+            }
+            // Which says why not.
+            _ => Plain {
+                address: function.0,
+                at_function: false,
+                changes_arguments: false,
+                binary: Some(self.debug.binary),
+                why: "".into(),
+            }
+            .goid(),
+        }
     }
 
     fn has_libcxx(&self) -> bool {
@@ -276,6 +318,10 @@ impl Scope for DebugScope<'_, '_> {
 
     fn resolve(&self, id: TypeId) -> InScope<Type> {
         Ok(self.debug.guarded(|| self.debug.resolve_type(id))?)
+    }
+
+    fn go_kind(&self, id: TypeId) -> InScope<Option<GoKind>> {
+        Ok(self.debug.guarded(|| self.debug.go_kind(id))?)
     }
 
     fn members(&self, id: TypeId) -> InScope<Rc<[Member]>> {
@@ -318,9 +364,6 @@ impl<'a> DebugInfo<'a> {
             return failed("the function is inlined here and does not return");
         }
         let function = self.units.node(moment.function.die)?;
-        if self.units.language(moment.function.die.unit)? == Some(gimli::DW_LANG_Go) {
-            return failed("this is a Go program, whose results are not supported yet");
-        }
         let Some(die) = self.units.type_of(&function)? else {
             return failed("the function returns nothing");
         };

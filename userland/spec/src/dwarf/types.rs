@@ -272,6 +272,15 @@ impl<'a> DebugInfo<'a> {
                 union: node.tag() == gimli::DW_TAG_union_type,
             },
             gimli::DW_TAG_enumeration_type => self.enumeration_shape(&node)?,
+            // A value of such a type of Go is the address of a closure.
+            gimli::DW_TAG_subroutine_type
+                if self.units.language(node.die.unit)? == Some(gimli::DW_LANG_Go) =>
+            {
+                Shape::Pointer {
+                    to: VOID,
+                    reference: false,
+                }
+            }
             gimli::DW_TAG_subroutine_type => Shape::Function,
             _ => Shape::Opaque {
                 bytes: node.number(gimli::DW_AT_byte_size),

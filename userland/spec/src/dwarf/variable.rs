@@ -69,14 +69,20 @@ impl<'a> DebugInfo<'a> {
     pub(super) fn variables_of(&self, moment: &Moment) -> Result<Vec<Local<'a>>, DwarfError> {
         let function = self.units.node(moment.function.die)?;
         let parameters = self.named_parameters(&function)?;
-        let parameter = |(node, name)| Local {
-            node,
-            name,
-            role: VariableRole::Parameter,
-            depth: 1,
-            visible: true,
-        };
-        let mut found: Vec<Local<'a>> = parameters.into_iter().map(parameter).collect();
+        let mut found = Vec::new();
+        for (node, name) in parameters {
+            let role = match self.is_go_result(&node)? {
+                true => VariableRole::Result,
+                false => VariableRole::Parameter,
+            };
+            found.push(Local {
+                node,
+                name,
+                role,
+                depth: 1,
+                visible: true,
+            });
+        }
         // The depth of the outermost block that does not hold the address.
         let mut outside = isize::MAX;
         self.units.walk(&function, |child, depth| {
@@ -142,11 +148,28 @@ impl<'a> DebugInfo<'a> {
         if let Some(place) = self.constant_place(&local.node, name, id)? {
             return Ok(place);
         }
-        if moment.at_entry() && self.is_go_result(&local.node)? {
-            let why = "it is a result, which has no value at the entry";
-            return Err(unreadable(name, why.to_owned()));
+        if local.role == VariableRole::Result {
+            if moment.function.inlined {
+                let why = "the function is inlined here and does not return";
+                return Err(unreadable(name, why.to_owned()));
+            }
+            return self.go_place(&local.node, name, moment);
         }
+        let is_parameter = local.role == VariableRole::Parameter && !moment.function.inlined;
+        let is_go = is_parameter && moment.at_entry() && self.is_go(&local.node)?;
         let location = match self.location_at(&local.node, name, moment) {
+            // Go's debug information has no place of a parameter that the function does not use.
+            Err(_) if is_go => return self.go_place(&local.node, name, moment),
+            Ok(location) if is_go => {
+                // Nor of what lies between the members of a struct.
+                return match location.is_whole(self.size_of(id)?) {
+                    true => self.placed(name, location, id),
+                    false => match self.go_place(&local.node, name, moment) {
+                        Ok(place) => Ok(place),
+                        Err(_) => self.placed(name, location, id),
+                    },
+                };
+            }
             Ok(location) if !self.is_early(&location, &local.node, moment)? => {
                 let is_slot = location.frame == Frame::Caller
                     && moment.at_entry()
@@ -171,12 +194,6 @@ impl<'a> DebugInfo<'a> {
                  at {body}"
             ),
         ))
-    }
-
-    /// Go's results are parameters, too.
-    fn is_go_result(&self, node: &DebugNode<'a>) -> Result<bool, DwarfError> {
-        let is_go = self.units.language(node.die.unit)? == Some(gimli::DW_LANG_Go);
-        Ok(is_go && node.flag(gimli::DW_AT_variable_parameter))
     }
 
     /// Whether a location speaks of the function's own frame at a place where the

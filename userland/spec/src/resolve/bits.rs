@@ -26,6 +26,9 @@ pub(super) fn of_pieces(
         piece.offset <= offset && end <= piece.offset.saturating_add(piece.bytes)
     };
     let Some(piece) = pieces.iter().find(holds) else {
+        if bytes > 8 {
+            return several(pieces, offset, end).map(ValuePlace::Pieces);
+        }
         let whole = ValuePlace::Pieces(Rc::clone(pieces));
         let bits = bytes.checked_mul(8)?;
         return bits_of(&whole, offset.checked_mul(8)?, bits, of_entry).map(ValuePlace::Value);
@@ -37,6 +40,24 @@ pub(super) fn of_pieces(
         (ValuePlace::Value(value), inside @ 0..8) => Some(shifted(value.clone(), inside)),
         _ => None,
     }
+}
+
+/// The pieces that a part from an offset to an end consists of, if it begins and ends with one.
+fn several(pieces: &[ValuePart], offset: u64, end: u64) -> Option<Rc<[ValuePart]>> {
+    let is_in = |piece: &&ValuePart| piece.offset >= offset && piece.offset < end;
+    let found: Vec<ValuePart> = pieces
+        .iter()
+        .filter(is_in)
+        .map(|piece| ValuePart {
+            offset: piece.offset - offset,
+            ..piece.clone()
+        })
+        .collect();
+    let is_whole = found.first()?.offset == 0
+        && found
+            .iter()
+            .all(|piece| piece.offset.saturating_add(piece.bytes) <= end - offset);
+    is_whole.then(|| found.into())
 }
 
 /// `count` bits, at most 64, from bit `first` on of what is at a place, without a sign; none where

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Strings: those that end in a NUL, and those that are structs of an address and a length.
 
-use super::{Resolver, Thing};
+use super::{said, Resolver, Thing};
 use crate::syntax::{Expression, ExpressionKind, Span};
-use crate::types::Shape;
+use crate::types::{GoKind, Shape};
 use crate::SpecError;
 use crate::Value;
 
@@ -21,8 +21,8 @@ pub(crate) struct Text {
     pub(crate) by_default: bool,
 }
 
-/// Go's strings: their name, and the members that say where and how long.
-const GO: (&str, &str, &str) = ("string", "str", "len");
+/// The members of Go's strings that say where and how long.
+const GO: [&str; 2] = ["str", "len"];
 
 impl Text {
     /// Whether it is this text, or begins with it.
@@ -58,12 +58,19 @@ impl Resolver<'_> {
         })
     }
 
+    /// What a type is to a programmer of Go.
+    pub(crate) fn go_kind(&self, shape: &Shape, span: &Span) -> Result<Option<GoKind>, SpecError> {
+        match shape {
+            Shape::Struct { id, .. } => self.scope.go_kind(*id).map_err(|why| said(span, why)),
+            _ => Ok(None),
+        }
+    }
+
     /// The string that a struct is which knows its length; `None` when it is no such.
     pub(crate) fn counted(&self, thing: &Thing, span: &Span) -> Result<Option<Text>, SpecError> {
         if let super::Of::Known(kind) = &thing.of {
-            let is_struct = matches!(kind.shape, Shape::Struct { .. });
-            if is_struct && kind.name.as_ref() == GO.0 {
-                if let Some(text) = self.wide(thing, &[[GO.1, GO.2]], span)? {
+            if self.go_kind(&kind.shape, span)? == Some(GoKind::String) {
+                if let Some(text) = self.wide(thing, &[GO], span)? {
                     return Ok(Some(text));
                 }
             }

@@ -65,6 +65,15 @@ fn end(text: &str) -> Result<usize, usize> {
                 at += ANONYMOUS.len();
                 continue;
             }
+            // The receiver of Go's `main.(*Server).handle`, and the types of `main.Map[...]`.
+            '(' if open.is_empty() && before.ends_with('.') && rest.contains(").") => {
+                at += enclosed(rest, '(', ')');
+                continue;
+            }
+            '[' if open.is_empty() && rest.contains(']') => {
+                at += enclosed(rest, '[', ']');
+                continue;
+            }
             '(' if open.is_empty() => break,
             next if open.is_empty() && next.is_whitespace() => break,
             _ => {}
@@ -78,6 +87,22 @@ fn end(text: &str) -> Result<usize, usize> {
         Some(open) => Err(*open),
         None => Ok(at),
     }
+}
+
+/// Bytes of what the text begins with, from an opening bracket to the closing one.
+fn enclosed(text: &str, opening: char, closing: char) -> usize {
+    let mut depth = 0usize;
+    for (at, next) in text.char_indices() {
+        if next == opening {
+            depth += 1;
+        } else if next == closing {
+            depth = depth.saturating_sub(1);
+            if depth == 0 {
+                return at + next.len_utf8();
+            }
+        }
+    }
+    text.len()
 }
 
 /// Bytes of the name of an operator of C++ that begins the text, else 0.

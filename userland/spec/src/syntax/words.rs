@@ -171,7 +171,12 @@ pub(super) fn cast_type(names: &[String]) -> Option<CastType> {
 
 /// `arg1`, as people of bpftrace write it; `arg0` is theirs too, and refused later.
 pub(super) fn argument(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix("arg")?;
+    numbered(name, "arg")
+}
+
+/// The number after a word.
+fn numbered(name: &str, word: &str) -> Option<u32> {
+    let digits = name.strip_prefix(word)?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain)
 }
@@ -204,7 +209,8 @@ pub(super) fn dollar(name: &str, span: &Span) -> Result<ExpressionKind, SpecErro
     }
     match name {
         "comm" => return Ok(ExpressionKind::Comm),
-        "retval" => return Ok(ExpressionKind::Returned),
+        "goid" => return Ok(ExpressionKind::Goroutine),
+        "retval" => return Ok(ExpressionKind::Returned(1)),
         "params" => return Ok(ExpressionKind::All { locals: false }),
         "vars" => return Ok(ExpressionKind::All { locals: true }),
         _ => {}
@@ -212,13 +218,16 @@ pub(super) fn dollar(name: &str, span: &Span) -> Result<ExpressionKind, SpecErro
     if let Some(number) = argument(name) {
         return Ok(ExpressionKind::Argument(number));
     }
+    if let Some(number) = numbered(name, "retval") {
+        return Ok(ExpressionKind::Returned(number));
+    }
     let word = name
         .strip_prefix("stack")
         .filter(|word| !word.starts_with('+'));
     if let Some(word) = word.and_then(|word| word.parse().ok()) {
         return Ok(ExpressionKind::StackWord(word));
     }
-    let others = ["comm", "retval", "params", "vars", "arg1", "stack0"];
+    let others = ["comm", "goid", "retval", "params", "vars", "arg1", "stack0"];
     let known = CONTEXTS.iter().map(|(name, _)| *name).chain(others);
     unknown(
         span,

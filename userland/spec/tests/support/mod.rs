@@ -292,7 +292,7 @@ pub(crate) fn path(scope: &dyn Scope, stopped: &Stopped, path: &str) -> Result<T
         .map(|part| part.trim_end_matches(['.', '[']));
     let first = parts.next().unwrap();
     let found = match first {
-        "$retval" => scope.retval(),
+        "$retval" => scope.result(1),
         name => scope.variable(name).and_then(|variable| variable.value),
     };
     let mut typed = found.map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //! Variables with types: what their members, elements and addresses come to.
 use super::*;
 use crate::scope::{ScopeError, Typed, ValuePart, Variable, VariableRole};
-use crate::types::{Member, Shape, Type, TypeId};
+use crate::types::{GoKind, Member, Shape, Type, TypeId};
 use std::rc::Rc;
 
 /// ```c
@@ -208,7 +208,11 @@ impl Scope for Nodes {
     fn argument(&self, _: usize) -> Result<Typed, ScopeError> {
         Err(ScopeError::new("none"))
     }
-    fn retval(&self) -> Result<Typed, ScopeError> {
+    fn go_kind(&self, id: TypeId) -> Result<Option<GoKind>, ScopeError> {
+        Ok((id == TypeId(STRING)).then_some(GoKind::String))
+    }
+
+    fn result(&self, _number: usize) -> Result<Typed, ScopeError> {
         Ok(Typed {
             place: ValuePlace::Value(Value::Register(Register::Rax)),
             kind: kind(NODE_POINTER),
@@ -522,8 +526,8 @@ impl Scope for OnlyGone {
     fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
         Nodes.argument(number)
     }
-    fn retval(&self) -> Result<Typed, ScopeError> {
-        Nodes.retval()
+    fn result(&self, _number: usize) -> Result<Typed, ScopeError> {
+        Nodes.result(1)
     }
     fn resolve(&self, id: TypeId) -> Result<Type, ScopeError> {
         Nodes.resolve(id)

@@ -116,8 +116,12 @@ pub(super) fn attach(
             Some(exits) => {
                 *calls = calls.checked_add(1).context("too many functions")?;
                 let call = CallId(NonZeroU32::new(*calls).context("too many functions")?);
+                let first = requests.probes.len();
                 requests.begin(index, probe, file, call)?;
                 requests.exits(index, probe, exits, file, (call, sink))?;
+                if exits.is_go {
+                    requests.are_of_go(first);
+                }
             }
         }
     }
@@ -313,6 +317,13 @@ impl<'f> Requests<'f, '_> {
             self.push(index, ProbeRole::Leave, request);
         }
         Ok(())
+    }
+
+    /// Marks the requests from this one on as those of calls of Go.
+    fn are_of_go(&mut self, first: usize) {
+        for request in self.probes.iter_mut().skip(first) {
+            *request = request.of_go();
+        }
     }
 
     fn push(&mut self, index: usize, role: ProbeRole, request: Probe<'f>) {

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: calls of Go's functions are seen once each, from their entry to their return, with
+//! their own values, while the stacks of goroutines move; and the program does not notice.
+
+use crate::command::{self, Output};
+use crate::debug_files::strip;
+use crate::module::Module;
+use crate::victim;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Goroutines that call.
+const WORKERS: u64 = 8;
+/// Calls of each of them: a multiple of the five kinds of calls.
+const CALLS: u64 = 125;
+
+/// What the victim said of its calls, sorted, and the goroutine of each worker.
+#[derive(Debug, PartialEq)]
+struct Told {
+    calls: Vec<String>,
+    goroutines: BTreeMap<String, u64>,
+}
+
+fn told(stdout: &str) -> Told {
+    let of_kind = |kind: &'static str| stdout.lines().filter_map(move |l| l.strip_prefix(kind));
+    let mut calls: Vec<String> = of_kind("call ").map(str::to_owned).collect();
+    calls.sort();
+    let goroutines = of_kind("worker ").map(|line| {
+        let (worker, number) = line.split_once(" goroutine ").expect("both");
+        (worker.to_owned(), number.parse().expect("a number"))
+    });
+    let told = Told {
+        calls,
+        goroutines: goroutines.collect(),
+    };
+    assert_eq!(told.goroutines.len() as u64, WORKERS, "{stdout}");
+    assert!(stdout.ends_with("done\n") || stdout.contains("\ndone\n"));
+    told
+}
+
+/// What it says when nobody looks.
+fn untraced(program: &str) -> Told {
+    let calls = CALLS.to_string();
+    let out = Command::new(program).arg(&calls).output();
+    let out = out.expect("it runs");
+    assert!(out.status.success(), "{out:?}");
+    told(&String::from_utf8(out.stdout).expect("text"))
+}
+
+/// Runs a verb on these functions of the victim; gives what that said, and the objects.
+fn run(verb: &[&str], program: &str, functions: &[&str]) -> (Told, Vec<Value>, Output) {
+    let specs = functions
+        .iter()
+        .map(|rest| format!("{program}:main.{rest}"));
+    let specs: Vec<String> = specs.collect();
+    let mut words: Vec<&str> = verb.to_vec();
+    words.push("--json");
+    words.extend(specs.iter().map(String::as_str));
+    let calls = CALLS.to_string();
+    words.extend(["--", program, &calls]);
+    let got = command::run(&words).succeeded();
+    let objects = got.lines().filter(|line| line.starts_with('{'));
+    let objects = objects.map(|line| serde_json::from_str(line).expect("JSON"));
+    let objects: Vec<Value> = objects.collect();
+    let summary = objects.last().expect("the last line");
+    assert_eq!(summary["balanced"], true, "{summary}");
+    assert_eq!(summary["lost_full"], 0, "{summary}");
+    (told(&got.stdout), objects, got)
+}
+
+/// Asserts that both have the same lines, in whatever order.
+fn assert_same(mut seen: Vec<String>, mut wanted: Vec<String>) {
+    seen.sort();
+    wanted.sort();
+    let pairs = seen.iter().zip(&wanted);
+    let differ: Vec<_> = pairs.filter(|(seen, wanted)| seen != wanted).collect();
+    assert!(differ.is_empty(), "{differ:#?}");
+    assert_eq!(seen.len(), wanted.len());
+}
+
+fn hits(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    objects.iter().filter(|object| object["type"] == "hit")
+}
+
+/// Calls that have a return, by the name of the function, and those that have none.
+fn counts(objects: &[Value]) -> BTreeMap<&str, (u64, u64)> {
+    let summary = objects.last().expect("the last line");
+    let probes = summary["probes"].as_array().expect("an array").iter();
+    let counts = probes.map(|probe| {
+        let number = |name: &str| probe[name].as_u64().expect("a number");
+        let name = probe["function"].as_str().expect("a name");
+        (name, (number("recorded"), number("unreturned")))
+    });
+    counts.collect()
+}
+
+test! { core, each_call_of_go_has_its_own_values, cpus = 2 }
+/// Several results, strings, methods, generic functions, closures, panics that are recovered from,
+/// and `runtime.Goexit`.
+fn each_call_of_go_has_its_own_values() {
+    let _module = Module::load();
+    let program = victim::path("service").display().to_string();
+    let quiet = untraced(&program);
+    let functions = [
+        "split%return(text, number, head, count, $goid)",
+        "(*Server).handle%return(request.name, request.size, values.len, length, ok)",
+        "(*Server).handle%return(request)",
+        "largest[...]%return(number, $retval, $retval2)",
+        "makeAdder.func1%return(more, $retval)",
+        "recovers%return(number, result)",
+        "leaves%return(number)",
+    ];
+    let (loud, objects, got) = run(&["trace", "--ring-size", "4M"], &program, &functions);
+    assert_eq!(loud.calls, quiet.calls, "{}", got.stderr);
+    let mut seen = Vec::new();
+    for hit in hits(&objects) {
+        let field = |name: &str| &hit["fields"][name];
+        let function = hit["function"].as_str().expect("a name");
+        seen.push(match function {
+            "main.split" => {
+                let text = field("text").as_str().expect("a string");
+                let (_, worker) = text.split_once("-of-").expect("a worker");
+                assert_eq!(field("$goid"), loud.goroutines[worker], "{hit}");
+                let [number, head, count] = ["number", "head", "count"].map(field);
+                format!("split {text:?} {number} = {head} {count}")
+            }
+            "main.(*Server).handle" if field("request").is_object() => {
+                let members = ["name", "size", "retry"].map(|name| &field("request")[name]);
+                let [name, size, retry] = members;
+                format!("request {} {size} {retry}", name["len"])
+            }
+            "main.(*Server).handle" => {
+                let [name, size] = ["request.name", "request.size"].map(field);
+                let [values, length, ok] = ["values.len", "length", "ok"].map(field);
+                format!("handle {name} {size} {values} = {length} {ok}")
+            }
+            "main.makeAdder.func1" => format!("add {} = {}", field("more"), field("$retval")),
+            "main.recovers" => format!("recovers {} = {}", field("number"), field("result")),
+            largest => {
+                assert!(largest.starts_with("main.largest["), "{hit}");
+                let [number, value, at] = ["number", "$retval", "$retval2"].map(field);
+                format!("largest {number} = {value} {at}")
+            }
+        });
+    }
+    let wanted = loud.calls.iter().flat_map(|call| {
+        let words: Vec<&str> = call.split(' ').collect();
+        match words.as_slice() {
+            // The text of the error is not among the fields.
+            ["split", text, number, _, head, count, ..] => {
+                vec![format!("split {text} {number} = {head} {count}")]
+            }
+            ["handle", name, size, _, _, _, retry] => {
+                let length = name.len() - "\"\"".len();
+                vec![call.clone(), format!("request {length} {size} {retry}")]
+            }
+            _ => vec![call.clone()],
+        }
+    });
+    assert_same(seen, wanted.collect());
+    let counts = counts(&objects);
+    let all = WORKERS * CALLS;
+    assert_eq!(counts["main.leaves"], (0, WORKERS));
+    assert_eq!(counts["main.split"], (all * 2 / 5, 0));
+    assert_eq!(counts["main.recovers"], (all / 5, 0));
+}
+
+test! { core, calls_of_go_are_counted_by_goroutine_and_time }
+fn calls_of_go_are_counted_by_goroutine_and_time() {
+    let _module = Module::load();
+    let program = victim::path("service").display().to_string();
+    let (said, objects, _) = run(&["count", "--by", "$goid"], &program, &["split"]);
+    let rows = objects.iter().filter(|object| object["type"] == "row");
+    let rows = rows.map(|row| {
+        let goid = row["key"]["$goid"].as_u64().expect("a number");
+        (goid, row["count"].as_u64().expect("a number"))
+    });
+    let rows: BTreeMap<u64, u64> = rows.collect();
+    let each = said.goroutines.values().map(|goid| (*goid, CALLS * 2 / 5));
+    assert_eq!(rows, each.collect());
+    let (_, objects, _) = run(&["hist"], &program, &["split"]);
+    let row = objects.iter().find(|object| object["type"] == "row");
+    assert_eq!(row.expect("a row")["count"], WORKERS * CALLS * 2 / 5);
+}
+
+test! { core, a_stripped_program_of_go_is_traced_by_its_own_table }
+fn a_stripped_program_of_go_is_traced_by_its_own_table() {
+    let _module = Module::load();
+    let stripped = PathBuf::from(format!("/var/tmp/service-{}", std::process::id()));
+    strip(&victim::path("service"), &stripped);
+    let program = stripped.display().to_string();
+    let listed = command::run(&["list", &format!("{program}:main.")]).succeeded();
+    for name in [
+        "main.split",
+        "main.(*Server).handle",
+        "main.makeAdder.func1",
+    ] {
+        assert!(
+            listed.lines().any(|line| line.contains(name)),
+            "{listed:#?}"
+        );
+    }
+    let functions = [
+        "split%return(number=arg3, count=$retval3, $goid)",
+        "(*Server).handle%return(size=(s32)arg4, length=$retval)",
+    ];
+    let (said, objects, _) = run(&["trace", "--ring-size", "4M"], &program, &functions);
+    let mut seen: Vec<String> = Vec::new();
+    for hit in hits(&objects) {
+        let field = |name: &str| hit["fields"][name].as_u64().expect("a number");
+        seen.push(match hit["function"].as_str() {
+            Some("main.split") => {
+                let worker = (field("number") / CALLS).to_string();
+                assert_eq!(field("$goid"), said.goroutines[&worker], "{hit}");
+                format!("split {} {}", field("number"), field("count"))
+            }
+            _ => format!("handle {} {}", field("size"), field("length")),
+        });
+    }
+    let wanted = said.calls.iter().filter_map(|call| {
+        let words: Vec<&str> = call.split(' ').collect();
+        match words.as_slice() {
+            ["split", _, number, "=", _, count, ..] => Some(format!("split {number} {count}")),
+            ["handle", _, size, _, "=", length, _] => Some(format!("handle {size} {length}")),
+            _ => None,
+        }
+    });
+    assert_same(seen, wanted.collect());
+    fs::remove_file(stripped).expect("it is ours");
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// A service of eight goroutines whose stacks grow, shrink and move while calls are under way. Says
+// what each call got and returned, worker by worker: the same each time, but for the numbers of the
+// goroutines.
+//
+//	service CALLS
+//
+// Prints at the end "worker INDEX goroutine NUMBER" and "call FUNCTION ARGUMENTS = RESULTS" for
+// each, and "done".
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+const workers = 8
+
+type Request struct {
+	name  string
+	size  int32
+	retry bool
+}
+
+type Server struct {
+	prefix string
+	depth  int
+}
+
+// Hits is a variable of the package.
+var Hits int
+
+//go:noinline
+func below(depth int) int {
+	var room [300]byte
+	if depth > 0 {
+		room[depth%300] = byte(below(depth - 1))
+	}
+	return int(room[depth%300]) + 1
+}
+
+// grow makes the stack grow by so many frames, and sometimes shrink before.
+func grow(number int) {
+	if number%25 == 0 {
+		runtime.GC()
+	}
+	below(number * 7 % 150)
+}
+
+//go:noinline
+func split(text string, number int) (head string, count int, err error) {
+	grow(number)
+	if number%5 == 0 {
+		return "", number, errors.New("no head in " + text)
+	}
+	head, _, _ = strings.Cut(text, "-")
+	return head, len(head) + number, nil
+}
+
+//go:noinline
+func (s *Server) handle(request Request, values []int) (length int, ok bool) {
+	grow(int(request.size))
+	return len(s.prefix+request.name) + int(request.size) + len(values), request.retry
+}
+
+//go:noinline
+func largest[T cmp.Ordered](values []T, number int) (T, int) {
+	grow(number)
+	at := 0
+	for index := range values {
+		if values[index] > values[at] {
+			at = index
+		}
+	}
+	return values[at], at
+}
+
+//go:noinline
+func makeAdder(base int) func(int) int {
+	return func(more int) int {
+		grow(more)
+		return base + more
+	}
+}
+
+//go:noinline
+func recovers(number int) (result string) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			result = fmt.Sprint("recovered ", reason)
+		}
+	}()
+	grow(number)
+	if number%2 == 0 {
+		panic(number)
+	}
+	return "calm"
+}
+
+//go:noinline
+func leaves(number int) int {
+	grow(number)
+	if number >= 0 {
+		runtime.Goexit()
+	}
+	return number
+}
+
+func goroutine() string {
+	text := make([]byte, 64)
+	text = text[:runtime.Stack(text, false)]
+	return string(bytes.Fields(text)[1])
+}
+
+func work(index, calls int, out *strings.Builder) {
+	fmt.Fprintf(out, "worker %d goroutine %s\n", index, goroutine())
+	server := &Server{prefix: "worker" + strconv.Itoa(index)}
+	add := makeAdder(index * 1000)
+	for number := range calls {
+		number := index*calls + number
+		text := fmt.Sprintf("request%d-of-%d", number, index)
+		switch number % 5 {
+		case 0, 1:
+			head, count, err := split(text, number)
+			fmt.Fprintf(out, "call split %q %d = %q %d %v\n", text, number, head, count, err)
+		case 2:
+			request := Request{name: text, size: int32(number), retry: number%4 == 0}
+			length, ok := server.handle(request, make([]int, number%7))
+			fmt.Fprintf(out, "call handle %q %d %d = %d %t\n", text, number, number%7, length, ok)
+		case 3:
+			value, at := largest([]int{number, 2 * number, number + 1}, number)
+			name, which := largest([]string{text, "z" + text}, number)
+			fmt.Fprintf(out, "call largest %d = %d %d\n", number, value, at)
+			fmt.Fprintf(out, "call largest %d = %q %d\n", number, name, which)
+		default:
+			fmt.Fprintf(out, "call add %d = %d\n", number, add(number))
+			fmt.Fprintf(out, "call recovers %d = %q\n", number, recovers(number))
+		}
+	}
+}
+
+func main() {
+	calls, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	var all sync.WaitGroup
+	outs := make([]strings.Builder, workers)
+	for index := range workers {
+		all.Add(2)
+		go func() {
+			defer all.Done()
+			work(index, calls, &outs[index])
+		}()
+		go func() {
+			defer all.Done()
+			leaves(index)
+		}()
+	}
+	all.Wait()
+	Hits = workers * calls
+	for index := range outs {
+		fmt.Print(outs[index].String())
+	}
+	fmt.Println("done")
+}
