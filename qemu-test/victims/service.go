@@ -106,6 +106,27 @@ func recovers(number int) (result string) {
 }
 
 //go:noinline
+func describe(what any, tags map[string]int, counts []int32, most int) int {
+	grow(most)
+	return len(fmt.Sprint(what)) + len(tags) + len(counts)
+}
+
+// What describe is called with, and how nsprobe shows it.
+func things(number int) (any, string) {
+	switch number % 4 {
+	case 0:
+		return number, fmt.Sprintf("int(%d)", number)
+	case 1:
+		text := fmt.Sprint("thing", number)
+		return text, fmt.Sprintf("string(%q)", text)
+	case 2:
+		err := fmt.Errorf("no thing %d: %w", number, errors.New("none"))
+		return err, fmt.Sprintf("*fmt.wrapError(%q)", err.Error())
+	}
+	return nil, "nil"
+}
+
+//go:noinline
 func leaves(number int) int {
 	grow(number)
 	if number >= 0 {
@@ -130,7 +151,7 @@ func work(index, calls int, out *strings.Builder) {
 		switch number % 5 {
 		case 0, 1:
 			head, count, err := split(text, number)
-			fmt.Fprintf(out, "call split %q %d = %q %d %v\n", text, number, head, count, err)
+			fmt.Fprintf(out, "call split %q %d = %q %d %q\n", text, number, head, count, fmt.Sprint(err))
 		case 2:
 			request := Request{name: text, size: int32(number), retry: number%4 == 0}
 			length, ok := server.handle(request, make([]int, number%7))
@@ -143,6 +164,14 @@ func work(index, calls int, out *strings.Builder) {
 		default:
 			fmt.Fprintf(out, "call add %d = %d\n", number, add(number))
 			fmt.Fprintf(out, "call recovers %d = %q\n", number, recovers(number))
+			what, shown := things(number / 5)
+			tags, counts := map[string]int{}, []int32{}
+			for index := range number % 40 {
+				tags[strconv.Itoa(index)] = index
+				counts = append(counts, int32(-index))
+			}
+			describe(what, tags, counts, number)
+			fmt.Fprintf(out, "call describe %s %d %v\n", shown, len(tags), counts)
 		}
 	}
 }

@@ -38,10 +38,12 @@ pub fn variable_at(binary: &Binary, address: u64) -> Option<String> {
 }
 
 /// The function that holds an address by the file's own count, and the distance from its
-/// beginning.
+/// beginning; or the type of Go that is described there.
 pub fn function_at(binary: &Binary, address: u64) -> Option<String> {
-    let AtOffset::Function(function) = binary.code_at(binary.offset_of(Address(address))?) else {
-        return None;
+    let function = match binary.code_at(binary.offset_of(Address(address))?) {
+        AtOffset::Function(function) => function,
+        AtOffset::Data => return binary.go_type_at(Address(address)),
+        _ => return None,
     };
     let name = demangle_without_parameters(&function.name);
     Some(match address.checked_sub(function.address.0)? {

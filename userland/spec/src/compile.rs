@@ -2,6 +2,7 @@
 //! A spec into the programs of a probe, and how their fields are read.
 
 mod fields;
+mod go_values;
 mod spans;
 
 use crate::decode::{FieldFormat, WordShape};

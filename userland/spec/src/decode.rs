@@ -54,6 +54,26 @@ pub enum WordShape {
     Comm,
     /// An address, and the same by the probed file's own count: two fields.
     Symbol,
+    /// An interface of Go: what it holds, which may be a string of at most this number of bytes.
+    /// The address of its type, or of a table that has it; that of the type by the probed file's own
+    /// count; the address of the value; the first word there; and a string there, which takes two
+    /// fields.
+    Interface {
+        /// Bytes.
+        most: u16,
+    },
+    /// Elements in memory, at most this number of bytes of them, after how many bytes they really
+    /// have: two fields.
+    Elements {
+        /// Bytes.
+        most: u16,
+        /// Bytes of each.
+        stride: u16,
+        /// What each is.
+        of: Box<Layout>,
+    },
+    /// A map of Go: its address, and how many elements it has: two fields.
+    Map,
     /// A struct or an array.
     Object {
         /// Bytes of it.
@@ -92,6 +112,17 @@ pub enum FieldValue {
         /// What that is by the probed file's own count, if it is in that file.
         in_file: u64,
     },
+    /// What an interface of Go holds.
+    Interface {
+        /// The address of its type by the probed file's own count, if it is in that file.
+        type_in_file: u64,
+        /// The address of the value.
+        data: u64,
+        /// The first word there.
+        first: Option<u64>,
+        /// The string there, if it is one.
+        text: Box<FieldValue>,
+    },
     /// A character of one byte.
     Char(u8),
     /// A character of Unicode.
@@ -117,6 +148,81 @@ pub enum FieldValue {
     Variant(Rc<str>, Box<FieldValue>),
     /// The elements of an array.
     List(Vec<FieldValue>),
+}
+
+impl FieldValue {
+    /// Go's `nil`.
+    fn nil() -> FieldValue {
+        FieldValue::Named("nil".to_owned(), 0)
+    }
+
+    /// Puts the names of functions and of Go's types in place of their addresses, as far as `name`
+    /// knows them by the probed file's own count.
+    pub fn with_names(self, name: impl Fn(u64) -> Option<String>) -> FieldValue {
+        match self {
+            FieldValue::Symbol { address, in_file } => match name(in_file) {
+                Some(name) => FieldValue::Named(name, address as i64),
+                None => self,
+            },
+            FieldValue::Interface {
+                type_in_file,
+                data,
+                first,
+                text,
+            } => {
+                let (name, held) = match name(type_in_file) {
+                    Some(name) => {
+                        let held = held(&name, data, first, *text);
+                        (name, held)
+                    }
+                    None => ("?".to_owned(), FieldValue::Hex(data)),
+                };
+                // As a tuple has it, which is written in parentheses.
+                let held = FieldValue::Struct(vec![("__0".into(), held)]);
+                FieldValue::Variant(name.into(), Box::new(held))
+            }
+            value => value,
+        }
+    }
+}
+
+/// Types of Go's library whose values begin with their text.
+const WITH_TEXT: [&str; 4] = [
+    "string",
+    "*errors.errorString",
+    "*fmt.wrapError",
+    "*fmt.wrapErrors",
+];
+
+/// The value of a type of Go that an interface holds, by its address, the word there, and the
+/// string there.
+fn held(name: &str, data: u64, first: Option<u64>, text: FieldValue) -> FieldValue {
+    let number = |bits: u32, signed: bool| {
+        let word = first.map(|word| word << (64 - bits));
+        word.map_or(FieldValue::Absent, |word| match signed {
+            true => FieldValue::Signed(word as i64 >> (64 - bits)),
+            false => FieldValue::Unsigned(word >> (64 - bits)),
+        })
+    };
+    match name {
+        _ if WITH_TEXT.contains(&name) => text,
+        "int" | "int64" => number(64, true),
+        "int32" => number(32, true),
+        "int16" => number(16, true),
+        "int8" => number(8, true),
+        "uint" | "uint64" | "uintptr" => number(64, false),
+        "uint32" => number(32, false),
+        "uint16" => number(16, false),
+        "uint8" => number(8, false),
+        "bool" => match number(8, false) {
+            FieldValue::Unsigned(value) => FieldValue::Bool(value != 0),
+            value => value,
+        },
+        "float64" => first.map_or(FieldValue::Absent, |word| {
+            FieldValue::Float(f64::from_bits(word))
+        }),
+        _ => FieldValue::Hex(data),
+    }
 }
 
 impl FieldFormat {
@@ -153,10 +259,20 @@ impl WordShape {
         }
     }
 
+    /// Whether it has addresses in the probed file that are named by what is there.
+    pub fn has_addresses(&self) -> bool {
+        matches!(self, WordShape::Symbol | WordShape::Interface { .. })
+    }
+
     /// Fields of a program that such a value takes.
     pub fn field_count(&self) -> usize {
         match self {
-            WordShape::Comm | WordShape::Symbol | WordShape::Slice { .. } => 2,
+            WordShape::Comm
+            | WordShape::Symbol
+            | WordShape::Slice { .. }
+            | WordShape::Elements { .. }
+            | WordShape::Map => 2,
+            WordShape::Interface { .. } => 6,
             WordShape::Split { bytes, .. } => usize::from(*bytes).div_ceil(8),
             WordShape::Missing => 0,
             _ => 1,
@@ -280,6 +396,37 @@ impl FieldReader<'_> {
         Some(bytes)
     }
 
+    /// A string after its length.
+    fn text(&mut self, most: u16) -> FieldValue {
+        match (self.present(), self.bytes(most)) {
+            (Some(length), Some(bytes)) => FieldValue::Text {
+                cut: length > bytes.len() as u64,
+                bytes,
+            },
+            _ => FieldValue::Absent,
+        }
+    }
+
+    fn interface(&mut self, most: u16) -> FieldValue {
+        let (table, of, data, first) = (
+            self.present(),
+            self.present(),
+            self.present(),
+            self.present(),
+        );
+        let text = Box::new(self.text(most));
+        match (table, of, data) {
+            (Some(0), ..) => FieldValue::nil(),
+            (Some(_), Some(type_in_file), Some(data)) => FieldValue::Interface {
+                type_in_file,
+                data,
+                first,
+                text,
+            },
+            _ => FieldValue::Absent,
+        }
+    }
+
     fn field(&mut self, shape: &WordShape) -> FieldValue {
         match shape {
             WordShape::Comm => match (self.present(), self.present()) {
@@ -298,11 +445,17 @@ impl FieldReader<'_> {
                 (Some(address), Some(in_file)) => FieldValue::Symbol { address, in_file },
                 _ => FieldValue::Absent,
             },
-            WordShape::Slice { most } => match (self.present(), self.bytes(*most)) {
-                (Some(length), Some(bytes)) => FieldValue::Text {
-                    cut: length > bytes.len() as u64,
-                    bytes,
-                },
+            WordShape::Slice { most } => self.text(*most),
+            WordShape::Interface { most } => self.interface(*most),
+            WordShape::Elements { most, stride, of } => match (self.present(), self.bytes(*most)) {
+                (Some(length), Some(bytes)) => elements(length, &bytes, *stride, of),
+                _ => FieldValue::Absent,
+            },
+            WordShape::Map => match (self.present(), self.present()) {
+                (Some(0), _) => FieldValue::nil(),
+                (Some(_), Some(length)) => {
+                    FieldValue::Struct(vec![("len".into(), FieldValue::Unsigned(length))])
+                }
                 _ => FieldValue::Absent,
             },
             WordShape::Text { most }
@@ -326,6 +479,20 @@ impl FieldReader<'_> {
             },
         }
     }
+}
+
+/// The elements that bytes hold; with their number, where these are not all.
+fn elements(length: u64, bytes: &[u8], stride: u16, of: &Layout) -> FieldValue {
+    let each = bytes.chunks_exact(usize::from(stride).max(1));
+    let list = FieldValue::List(each.map(|bytes| of.value(bytes)).collect());
+    if length <= bytes.len() as u64 {
+        return list;
+    }
+    let count = length / u64::from(stride).max(1);
+    FieldValue::Struct(vec![
+        ("len".into(), FieldValue::Unsigned(count)),
+        ("first".into(), list),
+    ])
 }
 
 fn bytes_of(words: &[u64]) -> Vec<u8> {

@@ -141,6 +141,11 @@ pub trait Scope {
         Ok(None)
     }
 
+    /// Whether the function is one of Go's.
+    fn is_go(&self) -> bool {
+        false
+    }
+
     /// The members of a struct, class or union, in order.
     fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError>;
 

@@ -62,7 +62,8 @@ impl Binary {
 }
 
 /// Where `runtime.g` has `goid`, by the versions 1.N of Go (`src/runtime/runtime2.go`).
-const GOID_OFFSETS: [(RangeInclusive<u32>, u64); 2] = [(18..=22, 152), (23..=24, 160)];
+const GOID_OFFSETS: [(RangeInclusive<u32>, u64); 3] =
+    [(18..=22, 152), (23..=24, 160), (25..=26, 152)];
 
 /// Numbers that the table begins with: of Go 1.18, and since Go 1.20.
 const MAGIC_1_18: u32 = 0xffff_fff0;

@@ -49,7 +49,21 @@ pub(crate) struct GoNames {
     text: u64,
     /// What `FUNCDATA` is counted from.
     data: Option<u64>,
+    /// What the names of types are counted from.
+    types: Option<u64>,
 }
+
+/// How many words of `moduledata` its `types` is in front of what `FUNCDATA` is counted from.
+const WORDS_FROM_TYPES: u64 = 3;
+
+/// Of `internal/abi.Type`: its length, where its flags and the place of its name are, and the flag
+/// that the name has a star in front.
+const TYPE_BYTES: usize = 48;
+const TYPE_FLAGS: usize = 20;
+const TYPE_NAME: usize = 40;
+const EXTRA_STAR: u8 = 2;
+/// Most bytes of the name of a type.
+const TYPE_NAME_MAX: usize = 256;
 
 struct Inlined {
     name: String,
@@ -68,11 +82,13 @@ impl GoNames {
         let text = module.as_ref().map(|module| module.text).or_else(told)?;
         // Code that does not lie in code is none.
         elf.code_segment_at(Address(text))?;
-        let data = module.map(|module| module.data);
+        let data = module.as_ref().map(|module| module.data);
+        let types = module.map(|module| module.types);
         elf.check_unchanged().ok()?;
         Some(GoNames {
             text,
             data,
+            types,
             table: bytes,
         })
     }
@@ -128,6 +144,37 @@ impl GoNames {
             size: function.code_bytes()?.into(),
             kind: FunctionKind::Function,
             is_compressed: false,
+        })
+    }
+
+    /// The name of the type that is described at an address, as `%T` prints it.
+    pub(crate) fn type_at(&self, elf: &Elf, address: Address) -> Option<String> {
+        let read = |address: u64, out: &mut [u8]| {
+            let mut segments = elf.segments.iter();
+            let at = segments.find_map(|part| part.offset_of(Address(address)))?;
+            elf.read_into(at.0, out).ok()
+        };
+        let mut described = [0; TYPE_BYTES];
+        read(address.0, &mut described)?;
+        let name = self
+            .types?
+            .checked_add(u32_at(&described, TYPE_NAME)?.into())?;
+        // A byte of flags, the length (LEB128), the bytes (`internal/abi.Name`).
+        let mut head = [0; 3];
+        read(name, &mut head)?;
+        let (length, skipped) = match head {
+            [_, low, _] if low < 0x80 => (usize::from(low), 2),
+            [_, low, high] if high < 0x80 => (usize::from(low & 0x7f) | usize::from(high) << 7, 3),
+            _ => return None,
+        };
+        let mut text = vec![0; length.min(TYPE_NAME_MAX)];
+        read(name.checked_add(skipped)?, &mut text)?;
+        let text = String::from_utf8(text)
+            .ok()
+            .filter(|text| !text.is_empty())?;
+        Some(match described.get(TYPE_FLAGS)? & EXTRA_STAR {
+            0 => text,
+            _ => text.strip_prefix('*')?.to_owned(),
         })
     }
 
@@ -230,6 +277,7 @@ fn locate(elf: &Elf) -> Option<(Vec<u8>, u64)> {
 struct Module {
     text: u64,
     data: u64,
+    types: u64,
 }
 
 impl Module {
@@ -239,12 +287,14 @@ impl Module {
         let at = words.holding(elf, address).into_iter().find(begins)?;
         let word = |number: u64| words.at(at.checked_add(8 * number)?);
         let text = word(WORD_TEXT)?;
-        let data = word(match table.is_1_18() {
+        let number = match table.is_1_18() {
             true => WORD_DATA_1_18,
             false => WORD_DATA,
-        })?;
+        };
+        let data = word(number)?;
+        let types = word(number - WORDS_FROM_TYPES)?;
         let agrees = table.text().is_none_or(|told| told == text);
-        agrees.then_some(Module { text, data })
+        agrees.then_some(Module { text, data, types })
     }
 }
 

@@ -169,6 +169,11 @@ impl Binary {
         self.go_names()?.code(address)
     }
 
+    /// The name of the type of Go that is described at an address, as `%T` prints it.
+    pub fn go_type_at(&self, address: Address) -> Option<String> {
+        self.go_names()?.type_at(&self.elf, address)
+    }
+
     /// Whether Go's own table names its functions.
     pub fn has_go_names(&self) -> bool {
         self.go_names().is_some()

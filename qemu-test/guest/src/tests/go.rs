@@ -85,6 +85,32 @@ fn hits(objects: &[Value]) -> impl Iterator<Item = &Value> {
     objects.iter().filter(|object| object["type"] == "hit")
 }
 
+/// What an interface holds, as Go has it.
+fn shown(value: &Value) -> String {
+    match value.as_object().and_then(|held| held.iter().next()) {
+        Some((name, held)) => format!("{name}({held})"),
+        None => value.as_str().expect("nil").to_owned(),
+    }
+}
+
+/// The elements of a slice of four bytes each, of which 16 are shown: all that the program made,
+/// as it made them.
+fn elements(value: &Value) -> String {
+    let all: Vec<i64> = match value {
+        Value::Array(all) => all.iter().filter_map(Value::as_i64).collect(),
+        cut => {
+            let first = cut["first"].as_array().expect("elements");
+            let first: Vec<i64> = first.iter().filter_map(Value::as_i64).collect();
+            assert_eq!(first, (0..16).map(|index| -index).collect::<Vec<i64>>());
+            (0..cut["len"].as_i64().expect("a number"))
+                .map(|index| -index)
+                .collect()
+        }
+    };
+    let all: Vec<String> = all.iter().map(i64::to_string).collect();
+    format!("[{}]", all.join(" "))
+}
+
 /// Calls that have a return, by the name of the function, and those that have none.
 fn counts(objects: &[Value]) -> BTreeMap<&str, (u64, u64)> {
     let summary = objects.last().expect("the last line");
@@ -105,12 +131,13 @@ fn each_call_of_go_has_its_own_values() {
     let program = victim::path("service").display().to_string();
     let quiet = untraced(&program);
     let functions = [
-        "split%return(text, number, head, count, $goid)",
+        "split%return(text, number, head, count, err, $goid)",
         "(*Server).handle%return(request.name, request.size, values.len, length, ok)",
         "(*Server).handle%return(request)",
         "largest[...]%return(number, $retval, $retval2)",
         "makeAdder.func1%return(more, $retval)",
         "recovers%return(number, result)",
+        "describe(what, tags, counts)",
         "leaves%return(number)",
     ];
     let (loud, objects, got) = run(&["trace", "--ring-size", "4M"], &program, &functions);
@@ -125,7 +152,11 @@ fn each_call_of_go_has_its_own_values() {
                 let (_, worker) = text.split_once("-of-").expect("a worker");
                 assert_eq!(field("$goid"), loud.goroutines[worker], "{hit}");
                 let [number, head, count] = ["number", "head", "count"].map(field);
-                format!("split {text:?} {number} = {head} {count}")
+                let error = match field("err") {
+                    nil if nil == "nil" => "<nil>",
+                    error => error["*errors.errorString"].as_str().expect("a text"),
+                };
+                format!("split {text:?} {number} = {head} {count} {error:?}")
             }
             "main.(*Server).handle" if field("request").is_object() => {
                 let members = ["name", "size", "retry"].map(|name| &field("request")[name]);
@@ -138,6 +169,15 @@ fn each_call_of_go_has_its_own_values() {
                 format!("handle {name} {size} {values} = {length} {ok}")
             }
             "main.makeAdder.func1" => format!("add {} = {}", field("more"), field("$retval")),
+            "main.describe" => {
+                let [what, tags, counts] = ["what", "tags", "counts"].map(field);
+                format!(
+                    "describe {} {} {}",
+                    shown(what),
+                    tags["len"],
+                    elements(counts)
+                )
+            }
             "main.recovers" => format!("recovers {} = {}", field("number"), field("result")),
             largest => {
                 assert!(largest.starts_with("main.largest["), "{hit}");
@@ -149,10 +189,6 @@ fn each_call_of_go_has_its_own_values() {
     let wanted = loud.calls.iter().flat_map(|call| {
         let words: Vec<&str> = call.split(' ').collect();
         match words.as_slice() {
-            // The text of the error is not among the fields.
-            ["split", text, number, _, head, count, ..] => {
-                vec![format!("split {text} {number} = {head} {count}")]
-            }
             ["handle", name, size, _, _, _, retry] => {
                 let length = name.len() - "\"\"".len();
                 vec![call.clone(), format!("request {length} {size} {retry}")]

@@ -15,6 +15,7 @@ pub(crate) fn text(value: &FieldValue) -> String {
         FieldValue::Hex(number) => format!("{number:#x}"),
         FieldValue::Bits(number) => format!("{number:#b}"),
         FieldValue::Symbol { address, .. } => format!("{address:#x}"),
+        FieldValue::Interface { data, .. } => format!("{data:#x}"),
         FieldValue::Char(byte) => format!("'{}'", escaped(&[*byte][..])),
         FieldValue::Character(character) => {
             format!("'{}'", escaped(character.encode_utf8(&mut [0; 4])))
@@ -137,8 +138,8 @@ impl Serialize for JsonValue<'_> {
             }
             FieldValue::Named(name, _) => serializer.serialize_str(name),
             FieldValue::Hex(number) => serializer.serialize_str(&format!("{number:#x}")),
-            FieldValue::Symbol { address, .. } => {
-                serializer.serialize_str(&format!("{address:#x}"))
+            FieldValue::Symbol { address: word, .. } | FieldValue::Interface { data: word, .. } => {
+                serializer.serialize_str(&format!("{word:#x}"))
             }
             FieldValue::Bits(number) => serializer.serialize_str(&format!("{number:#b}")),
             FieldValue::Char(byte) => serializer.serialize_char(char::from(*byte)),

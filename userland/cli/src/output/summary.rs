@@ -343,6 +343,10 @@ pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> Str
         Some(Placeless::Wakes { .. }) => ("wake-up", "not taken (too many a second)"),
         None => ("hit", "over the limit (--rate)"),
     };
+    let without_a_task = match placeless {
+        Some(_) => "of tasks that end or start a program",
+        None => "without a known goroutine",
+    };
     let parts = [
         (counters.recorded, "recorded", !aggregates),
         (counters.aggregated, "counted", false),
@@ -354,11 +358,7 @@ pub(crate) fn sentence(counters: &Counters, placeless: Option<Placeless>) -> Str
         (counters.frozen, "after the record was frozen", false),
         (counters.turned_away, "without a row (table full)", false),
         (counters.lost_full, "lost (ring full)", !aggregates),
-        (
-            counters.missed,
-            "of tasks that end or start a program",
-            false,
-        ),
+        (counters.missed, without_a_task, false),
         (counters.below, "shorter (--min)", false),
         (counters.unfinished, "going on", false),
         (counters.no_row, "not followed (too many at a time)", false),

@@ -117,6 +117,11 @@ impl Compiler<'_> {
             }
             return Ok(FieldFormat::new(&field.name, WordShape::Symbol));
         }
+        if field.format.is_none() {
+            if let Some(format) = self.go_value(field)? {
+                return Ok(format);
+            }
+        }
         let ShownField {
             value,
             length,

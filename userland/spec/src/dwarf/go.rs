@@ -134,8 +134,13 @@ impl<'a> DebugInfo<'a> {
         if !self.is_go(&node)? {
             return Ok(None);
         }
+        // An interface is by its own name a typedef of one of these.
+        let is_interface = matches!(
+            self.units.name(&node)?,
+            Some("runtime.iface" | "runtime.eface")
+        );
         Ok(match node.number(DW_AT_GO_KIND) {
-            Some(20) => Some(GoKind::Interface),
+            _ if is_interface => Some(GoKind::Interface),
             Some(23) => Some(GoKind::Slice),
             Some(24) => Some(GoKind::String),
             _ => None,

@@ -283,9 +283,7 @@ impl Scope for DebugScope<'_, '_> {
         if let Some(plain) = self.of_assembler()? {
             return plain.result(number);
         }
-        let unit = self.moment.function.die.unit;
-        let language = self.debug.guarded(|| self.debug.units.language(unit))?;
-        if language == Some(gimli::DW_LANG_Go) {
+        if self.is_go() {
             return self.go_result(number);
         }
         match number {
@@ -322,6 +320,12 @@ impl Scope for DebugScope<'_, '_> {
 
     fn go_kind(&self, id: TypeId) -> InScope<Option<GoKind>> {
         Ok(self.debug.guarded(|| self.debug.go_kind(id))?)
+    }
+
+    fn is_go(&self) -> bool {
+        let unit = self.moment.function.die.unit;
+        let language = self.debug.guarded(|| self.debug.units.language(unit));
+        language.is_ok_and(|language| language == Some(gimli::DW_LANG_Go))
     }
 
     fn members(&self, id: TypeId) -> InScope<Rc<[Member]>> {

@@ -3,6 +3,7 @@
 
 use super::bits::{bits_of, extended, of_pieces, shifted};
 use super::{cut, error, said, Of, Resolver, Thing};
+use crate::layout::Layout;
 use crate::scope::{ScopeError, ValuePlace};
 use crate::syntax::{CastType, Expression, ExpressionKind, Span};
 use crate::types::{Base, Member, Shape, Type, TypeId};
@@ -103,6 +104,32 @@ impl Resolver<'_> {
         let variable = format!("{package}.{name}");
         let is_known = |name: &str| self.scope.variable(name).is_ok();
         (!is_known(package) && is_known(&variable)).then_some(variable)
+    }
+
+    /// The number that a member is.
+    pub(crate) fn loaded_member(
+        &self,
+        thing: &Thing,
+        name: &str,
+        span: &Span,
+    ) -> Result<Value, SpecError> {
+        let member = self.member_of(thing.clone(), name, span)?;
+        Ok(self.load(member, span)?.value)
+    }
+
+    /// What the elements are that a member points at, and the bytes of each.
+    pub(crate) fn elements(
+        &self,
+        thing: &Thing,
+        name: &str,
+        span: &Span,
+    ) -> Result<Option<(Layout, u64)>, SpecError> {
+        let pointer = self.member_of(thing.clone(), name, span)?;
+        let of = self.target(&pointer.of, span)?;
+        let (Of::Known(kind), Some(bytes)) = (&of, self.bytes(&of)) else {
+            return Ok(None);
+        };
+        Ok(self.layout(kind, span).ok().map(|layout| (layout, bytes)))
     }
 
     /// A member of a struct.

@@ -63,8 +63,10 @@ impl NeededNames {
             return;
         };
         for value in decode::fields(&label.fields, words) {
-            let FieldValue::Symbol { in_file, .. } = value else {
-                continue;
+            let in_file = match value {
+                FieldValue::Symbol { in_file, .. } => in_file,
+                FieldValue::Interface { type_in_file, .. } => type_in_file,
+                _ => continue,
             };
             if self.symbols.insert((label.id.0, in_file)) {
                 let name = functions.function_at(in_file);

@@ -15,7 +15,7 @@ use anyhow::{bail, Context};
 use libnsprobe::Device;
 use nsprobe_containers::OpenedFile;
 use nsprobe_probes::{Probe, Probes};
-use nsprobe_spec::decode::{FieldFormat, WordShape};
+use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::StepProgram;
 use nsprobe_symbolize::FileOffset;
 use nsprobe_text::counted;
@@ -383,7 +383,7 @@ impl<'a> Planner<'a> {
             let mut own = probes.filter(|probe| probe.file == Some(index));
             let names = |probe: &PlannedProbe| {
                 let mut fields = probe.fields.iter();
-                fields.any(|field| field.shape == WordShape::Symbol)
+                fields.any(|field| field.shape.has_addresses())
             };
             if own.any(names) {
                 if let Some(file) = self.planned.files.get_mut(index) {

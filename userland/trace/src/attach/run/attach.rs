@@ -10,7 +10,6 @@ use anyhow::Context;
 use libnsprobe::common::abi::Refusal;
 use libnsprobe::{CallId, Error, HitLimits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
 use nsprobe_probes::ExitProbes;
-use nsprobe_spec::decode::WordShape;
 use nsprobe_spec::StepProgram;
 use nsprobe_text::escaped;
 use std::collections::{BTreeMap, HashMap};
@@ -68,12 +67,7 @@ impl ProbeLabel {
                 offset: probe.offset,
                 fields: Rc::clone(&probe.fields),
                 symbols: file
-                    .filter(|_| {
-                        probe
-                            .fields
-                            .iter()
-                            .any(|field| field.shape == WordShape::Symbol)
-                    })
+                    .filter(|_| probe.fields.iter().any(|field| field.shape.has_addresses()))
                     .and_then(|file| file.functions.clone()),
             })
         };

@@ -61,6 +61,9 @@ impl Column {
             WordShape::Text { .. }
             | WordShape::Slice { .. }
             | WordShape::Comm
+            | WordShape::Interface { .. }
+            | WordShape::Elements { .. }
+            | WordShape::Map
             | WordShape::Object { .. }
             | WordShape::Split { .. } => (Column::Text, vec![Type::Text]),
             WordShape::Bytes { .. } => {
