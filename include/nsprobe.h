@@ -2971,6 +2971,29 @@ enum nsprobe_base {
 	 * arch/x86/include/asm/sigframe.h, whose uc is at rsp + offset.
 	 */
 	NSPROBE_BASE_SIGNAL = 9,
+	/*
+	 * rbp + offset, on whichever stack that is: the code runs on another
+	 * one.
+	 */
+	NSPROBE_BASE_OTHER_STACK = 10,
+	/*
+	 * *(goroutine + sp) + popped: Go's runtime runs on the thread's own
+	 * stack for the goroutine. That is at m + more, m at g + m, and g at
+	 * offset from the thread pointer.
+	 */
+	NSPROBE_BASE_GOROUTINE = 11,
+	/*
+	 * The registers that the goroutine goes on with, which is found in the
+	 * same way.
+	 */
+	NSPROBE_BASE_GROWS_STACK = 12,
+	/*
+	 * rsp + offset, and the return address is that of an instruction that
+	 * was interrupted.
+	 */
+	NSPROBE_BASE_INJECTED = 13,
+	/* rsp + offset. The thread has left the goroutine that it ran. */
+	NSPROBE_BASE_SCHEDULER = 14,
 };
 
 /* Where the caller's rbp is. */
@@ -3000,8 +3023,12 @@ struct nsprobe_rule {
 	__s32 offset;
 	/* Bytes. */
 	__s32 saved_at;
-	/* Zero. */
-	__u32 reserved;
+	/*
+	 * Four bytes of NSPROBE_BASE_GOROUTINE and NSPROBE_BASE_GROWS_STACK,
+	 * zero for all others: where m, the saved stack pointer and the saved
+	 * rbp are in a g, and popped.
+	 */
+	__u32 extra;
 };
 
 /* The defect of a table. */

@@ -71,6 +71,18 @@ numbered! {
         /// A frame of a signal: the registers are in a `struct rt_sigframe` of
         /// `arch/x86/include/asm/sigframe.h`, whose `uc` is at `rsp + offset`.
         Signal = 9,
+        /// `rbp + offset`, on whichever stack that is: the code runs on another one.
+        OtherStack = 10,
+        /// `*(goroutine + sp) + popped`: Go's runtime runs on the thread's own stack for the
+        /// goroutine. That is at `m + more`, `m` at `g + m`, and `g` at `offset` from the thread
+        /// pointer.
+        Goroutine = 11,
+        /// The registers that the goroutine goes on with, which is found in the same way.
+        GrowsStack = 12,
+        /// `rsp + offset`, and the return address is that of an instruction that was interrupted.
+        Injected = 13,
+        /// `rsp + offset`. The thread has left the goroutine that it ran.
+        Scheduler = 14,
     }
 }
 
@@ -105,10 +117,54 @@ pub struct Rule {
     pub offset: i32,
     /// Bytes.
     pub saved_at: i32,
-    /// Zero.
-    pub reserved: u32,
+    /// Four bytes of [`Base::Goroutine`] and [`Base::GrowsStack`], zero for all others: where
+    /// `m`, the saved stack pointer and the saved `rbp` are in a `g`, and `popped`.
+    pub extra: u32,
 }
 const _: () = assert!(size_of::<Rule>() == 16);
+
+/// Where Go's runtime keeps what a thread runs (`g`, `m` and `gobuf` of Go's `runtime/runtime2.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoPlaces {
+    /// The `g`, from the thread pointer.
+    pub g: i32,
+    /// Its `m`, in the `g`.
+    pub m: u8,
+    /// The goroutine that it runs, in the `m`, which begins with the `g` of the thread's own stack.
+    pub curg: i16,
+    /// Its stack pointer, in the `g`; the instruction pointer follows.
+    pub sp: u8,
+    /// Its `rbp`, in the `g`.
+    pub bp: u8,
+    /// Bytes from the stack pointer up to the frame's address.
+    pub popped: u8,
+}
+
+impl GoPlaces {
+    /// A rule of `base` with these places.
+    pub fn rule(self, base: Base) -> Rule {
+        Rule {
+            base: base as u8,
+            more: self.curg,
+            offset: self.g,
+            extra: u32::from_le_bytes([self.m, self.sp, self.bp, self.popped]),
+            ..Rule::default()
+        }
+    }
+
+    /// The places in a rule.
+    pub fn of(rule: &Rule) -> GoPlaces {
+        let [m, sp, bp, popped] = rule.extra.to_le_bytes();
+        GoPlaces {
+            g: rule.offset,
+            m,
+            curg: rule.more,
+            sp,
+            bp,
+            popped,
+        }
+    }
+}
 
 /// The rows of a file.
 #[derive(Clone, Copy, Debug)]

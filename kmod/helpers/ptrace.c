@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+#include <asm/fsgsbase.h>
 #include <asm/prctl.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
@@ -17,6 +18,11 @@ bool nsprobe_user_64bit(struct pt_regs *regs)
 struct pt_regs *nsprobe_user_regs(void)
 {
 	return task_pt_regs(current);
+}
+
+u64 nsprobe_thread_pointer(void)
+{
+	return x86_fsbase_read_cpu();
 }
 
 bool nsprobe_is_32bit_call(void)

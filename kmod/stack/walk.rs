@@ -112,7 +112,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             rsp: self.regs.sp(),
             rbp: self.regs.bp(),
             knows_rbp: true,
-            at: At::Innermost,
+            ..Registers::default()
         };
         if !self.regs.is_64bit() {
             return Err(StackEnd::Unsupported);
@@ -154,6 +154,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                 rbp: last.rbp.load(Relaxed),
                 knows_rbp: true,
                 at: At::Call,
+                ..*at
             };
         }
         match known.end {
@@ -197,6 +198,14 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     fn break_off(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.break_off();
+        }
+    }
+
+    /// The walk goes on on another stack, where kept steps may be met from the first one on.
+    #[cold]
+    fn start_over(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.start_over();
         }
     }
 

@@ -387,6 +387,13 @@ impl<'a> WalkRecorder<'a> {
         self.from_start = false;
     }
 
+    /// Starts over, with all kept steps.
+    #[cold]
+    pub(crate) fn start_over(&mut self) {
+        self.break_off();
+        self.set_next(self.cached.first.load(Relaxed));
+    }
+
     /// Keeps the walk, whose end reason depends only on its last registers.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let cached = self.cached;

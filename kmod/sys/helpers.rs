@@ -59,6 +59,8 @@ extern "C" {
     /// Whether a `ret` of the current task is nothing but a jump and a pop: in 64-bit code, without
     /// a shadow stack or the trap flag.
     pub(super) fn nsprobe_returns_plainly(regs: *mut pt_regs) -> bool;
+    /// The base of `fs`, which user space uses as the thread pointer. Any context of a user task.
+    pub(super) fn nsprobe_thread_pointer() -> u64;
     /// Reads a word of user memory without sleeping.
     pub(super) fn nsprobe_read_word_nofault(word: *mut u64, from: *const u64) -> bool;
     /// `mmap_lock_speculate_retry()`.

@@ -48,6 +48,12 @@ impl NoFaults {
         self.missed.get()
     }
 
+    /// The task's thread pointer. The kernel itself does not use the register that holds it.
+    pub(crate) fn thread_pointer(&self) -> u64 {
+        // SAFETY: It reads a register, which is that of this task as long as `self` is here.
+        unsafe { helpers::nsprobe_thread_pointer() }
+    }
+
     #[cold]
     fn miss(&self, address: u64) -> Fault {
         self.missed.set(Some(address));

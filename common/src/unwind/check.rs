@@ -93,10 +93,15 @@ impl Rule {
         };
         let more_counts = matches!(
             base,
-            Base::AtRsp | Base::AtRbp | Base::Register | Base::Linkage
+            Base::AtRsp
+                | Base::AtRbp
+                | Base::Register
+                | Base::Linkage
+                | Base::Goroutine
+                | Base::GrowsStack
         );
         Saved::from_u8(self.saved).is_some()
-            && self.reserved == 0
+            && (self.extra == 0 || matches!(base, Base::Goroutine | Base::GrowsStack))
             && (more_counts || self.more == 0 || self.leads_by_frame_pointer())
             && (base != Base::Register || (0..16).contains(&self.more))
     }

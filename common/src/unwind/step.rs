@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! One step, from a frame to its caller.
 
-use super::{Base, Rule, Saved};
+use super::{Base, GoPlaces, Rule, Saved};
 
 /// Bytes of a word.
 const WORD: u64 = 8;
@@ -11,6 +11,8 @@ const MCONTEXT: u64 = 40;
 const SAVED_RBP: u64 = MCONTEXT + 80;
 const SAVED_RSP: u64 = MCONTEXT + 120;
 const SAVED_RIP: u64 = MCONTEXT + 128;
+/// Most switches of stacks in one walk: each call between Go and C is one.
+const SWITCHES_MAX: u8 = 16;
 
 /// The registers of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,10 @@ pub struct Registers {
     pub knows_rbp: bool,
     /// The kind of address in `rip`.
     pub at: At,
+    /// How often the walk has gone on on another stack.
+    pub switches: u8,
+    /// Whether the thread has left the goroutine that it ran.
+    pub has_left: bool,
 }
 
 /// The kind of address in an instruction pointer.
@@ -61,6 +67,11 @@ pub trait Memory {
 
     /// The register of a DWARF number, in the innermost frame.
     fn register(&self, number: u8) -> Option<u64>;
+
+    /// The thread pointer (`fs`), where the thread itself is at hand.
+    fn thread_pointer(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Why a step failed.
@@ -87,6 +98,11 @@ impl Rule {
             Base::Rsp => at.rsp.wrapping_add(self.offset as u64),
             Base::Rbp => at.rbp()?.wrapping_add(self.offset as u64),
             Base::Signal => return self.interrupted(at, memory),
+            Base::OtherStack
+            | Base::Goroutine
+            | Base::GrowsStack
+            | Base::Injected
+            | Base::Scheduler => return self.of_go(base, at, memory),
             other => self.odd(other, at, memory)?,
         };
         self.caller(frame, at, memory)
@@ -95,7 +111,21 @@ impl Rule {
     /// Steps to the caller of the frame at `frame`.
     #[inline(always)]
     fn caller(&self, frame: u64, at: &mut Registers, memory: &impl Memory) -> Result<u64, Stop> {
-        if frame <= at.rsp || frame % WORD != 0 {
+        if frame <= at.rsp {
+            return Err(Stop::NotAbove);
+        }
+        self.caller_on_any(frame, at, memory)
+    }
+
+    /// Steps to the caller of the frame at `frame`, on whichever stack it lies.
+    #[inline(always)]
+    fn caller_on_any(
+        &self,
+        frame: u64,
+        at: &mut Registers,
+        memory: &impl Memory,
+    ) -> Result<u64, Stop> {
+        if frame % WORD != 0 {
             return Err(Stop::NotAbove);
         }
         // Most often `rbp` lies right below the return address.
@@ -126,6 +156,7 @@ impl Rule {
             rbp: saved.unwrap_or(0),
             knows_rbp: saved.is_some(),
             at: At::Call,
+            ..*at
         };
         Ok(frame.wrapping_sub(WORD))
     }
@@ -169,8 +200,82 @@ impl Rule {
             rbp: load(SAVED_RBP)?,
             knows_rbp: true,
             at: At::Interrupted,
+            ..*at
         };
         Ok(context.wrapping_add(SAVED_RIP))
+    }
+
+    /// Steps from a function of Go's runtime that switches stacks, or whose caller did not call it.
+    #[cold]
+    #[inline(never)]
+    fn of_go(&self, base: Base, at: &mut Registers, memory: &impl Memory) -> Result<u64, Stop> {
+        let above = at.rsp.wrapping_add(self.offset as u64);
+        let slot = match base {
+            Base::Injected => {
+                let slot = self.caller(above, at, memory)?;
+                at.at = At::Interrupted;
+                return Ok(slot);
+            }
+            Base::Scheduler => {
+                at.has_left = true;
+                return self.caller(above, at, memory);
+            }
+            Base::OtherStack => {
+                let frame = at.rbp()?.wrapping_add(self.offset as u64);
+                self.caller_on_any(frame, at, memory)?
+            }
+            Base::Goroutine => {
+                let [sp, _, _] = self.goroutine(at, memory)?;
+                let popped = GoPlaces::of(self).popped;
+                self.caller_on_any(sp.wrapping_add(u64::from(popped)), at, memory)?
+            }
+            Base::GrowsStack => {
+                let [rsp, rip, rbp] = self.goroutine(at, memory)?;
+                *at = Registers {
+                    rip,
+                    rsp,
+                    rbp,
+                    knows_rbp: true,
+                    at: At::Call,
+                    ..*at
+                };
+                rsp.wrapping_sub(WORD)
+            }
+            _ => return Err(Stop::Unsupported),
+        };
+        at.switches = at.switches.wrapping_add(1);
+        match at.switches > SWITCHES_MAX {
+            true => Err(Stop::Unsupported),
+            false => Ok(slot),
+        }
+    }
+
+    /// The stack pointer, instruction pointer and `rbp` of the goroutine that the thread's own stack
+    /// runs for. Only a stack that begins at this frame does.
+    fn goroutine(&self, at: &Registers, memory: &impl Memory) -> Result<[u64; 3], Stop> {
+        let places = GoPlaces::of(self);
+        let load = |from: u64, offset: u64| {
+            let address = from.wrapping_add(offset);
+            memory.word(address).ok_or(Stop::Fault)
+        };
+        let pointer = memory.thread_pointer().ok_or(Stop::Unsupported)?;
+        let g = load(pointer, i64::from(places.g) as u64)?;
+        let m = load(g, places.m.into())?;
+        let own = load(load(m, 0)?, places.sp.into())?;
+        if own != at.rsp {
+            return Err(Stop::Unsupported);
+        }
+        let goroutine = load(m, i64::from(places.curg) as u64)?;
+        if goroutine == 0 || at.has_left {
+            return Err(Stop::Outermost);
+        }
+        let [low, high] = memory.pair(goroutine).ok_or(Stop::Fault)?;
+        let saved = goroutine.wrapping_add(places.sp.into());
+        let [sp, pc] = memory.pair(saved).ok_or(Stop::Fault)?;
+        if !(low..high).contains(&sp) || sp % WORD != 0 {
+            return Err(Stop::Unsupported);
+        }
+        Ok([sp, pc, load(goroutine, places.bp.into())?])
     }
 }
 

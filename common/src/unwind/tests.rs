@@ -25,6 +25,10 @@ impl Memory for Stack {
     fn register(&self, number: u8) -> Option<u64> {
         (number == 10).then_some(0x1020)
     }
+
+    fn thread_pointer(&self) -> Option<u64> {
+        Some(0x1108)
+    }
 }
 
 fn stack(words: &[u64]) -> Stack {
@@ -40,6 +44,8 @@ const START: Registers = Registers {
     rbp: 0x1010,
     knows_rbp: true,
     at: At::Innermost,
+    switches: 0,
+    has_left: false,
 };
 
 fn rule(base: Base, offset: i32) -> Rule {
@@ -71,6 +77,7 @@ fn caller(rip: u64, rsp: u64, rbp: u64) -> Registers {
         rbp,
         knows_rbp: true,
         at: At::Call,
+        ..START
     }
 }
 
@@ -225,7 +232,7 @@ fn each_defect_is_found() {
             ..rules[0]
         },
         Rule {
-            reserved: 1,
+            extra: 1,
             ..rules[0]
         },
         Rule {
@@ -308,4 +315,102 @@ proptest! {
             prop_assert!(at.rsp > START.rsp || at.at == At::Interrupted);
         }
     }
+}
+
+/// A thread of Go's: its `g` at 0x1100, its own stack's `g` at 0x1200, its `m` at 0x1300, and the
+/// goroutine at 0x1400, with a stack from 0x1500 to 0x1600, of which 0x1580 and up is in use.
+fn thread_of_go() -> Vec<u64> {
+    let mut words = vec![0; 0x600 / 8];
+    let mut set = |at: usize, word| words[(at - 0x1000) / 8] = word;
+    set(0x1100, 0x1200);
+    set(0x1200 + 48, 0x1300);
+    set(0x1200 + 56, START.rsp);
+    set(0x1300, 0x1200);
+    set(0x1300 + 192, 0x1400);
+    set(0x1400, 0x1500);
+    set(0x1408, 0x1600);
+    set(0x1400 + 56, 0x1580);
+    set(0x1400 + 64, 88);
+    set(0x1400 + 104, 0x1590);
+    set(0x1580, 5);
+    set(0x1588, 77);
+    words
+}
+
+const PLACES: GoPlaces = GoPlaces {
+    g: -8,
+    m: 48,
+    curg: 192,
+    sp: 56,
+    bp: 104,
+    popped: 16,
+};
+
+#[test]
+fn a_walk_goes_on_on_the_stack_of_the_goroutine() {
+    let words = thread_of_go();
+    let runs = saved(PLACES.rule(Base::Goroutine), Saved::AtFrame, -16);
+    let wanted = Registers {
+        switches: 1,
+        ..caller(77, 0x1590, 5)
+    };
+    assert_eq!(stepped(runs, &words), Ok((wanted, 0x1588)));
+    let grows = PLACES.rule(Base::GrowsStack);
+    let wanted = Registers {
+        switches: 1,
+        ..caller(88, 0x1580, 0x1590)
+    };
+    assert_eq!(stepped(grows, &words), Ok((wanted, 0x1578)));
+}
+
+#[test]
+fn only_the_goroutine_that_the_thread_runs_is_gone_on_with() {
+    let grows = PLACES.rule(Base::GrowsStack);
+    let with = |at: usize, word| {
+        let mut words = thread_of_go();
+        words[(at - 0x1000) / 8] = word;
+        stepped(grows, &words)
+    };
+    // The thread's own stack begins elsewhere; the goroutine's is somewhere else, or not aligned.
+    assert_eq!(with(0x1200 + 56, 0x1008), Err(Stop::Unsupported));
+    assert_eq!(with(0x1400 + 56, 0x1600), Err(Stop::Unsupported));
+    assert_eq!(with(0x1400 + 56, 0x14f8), Err(Stop::Unsupported));
+    assert_eq!(with(0x1400 + 56, 0x1581), Err(Stop::Unsupported));
+    assert_eq!(with(0x1100, 0x9000), Err(Stop::Fault));
+    // It runs none, or has left the one that it came from.
+    assert_eq!(with(0x1300 + 192, 0), Err(Stop::Outermost));
+    let mut at = START;
+    let schedule = rule(Base::Scheduler, 8);
+    let mut words = thread_of_go();
+    words[0] = 66;
+    words[(0x1200 + 56 - 0x1000) / 8] = START.rsp + 8;
+    let memory = stack(&words);
+    assert_eq!(schedule.step(&mut at, &memory), Ok(0x1000));
+    assert_eq!((at.rip, at.has_left), (66, true));
+    assert_eq!(grows.step(&mut at, &memory), Err(Stop::Outermost));
+}
+
+#[test]
+fn a_frame_on_another_stack_may_lie_below() {
+    let other = saved(rule(Base::OtherStack, 16), Saved::AtFrame, -16);
+    let mut at = Registers {
+        rsp: 0x1100,
+        ..START
+    };
+    // Its caller's `rbp` leads back to it, so only the number of switches ends the walk.
+    let memory = stack(&[0, 0, 0x1010, 77]);
+    let mut steps = 0;
+    while other.step(&mut at, &memory).is_ok() {
+        assert_eq!((at.rip, at.rsp), (77, 0x1020));
+        steps += 1;
+    }
+    assert_eq!((steps, at.switches), (16, 17));
+}
+
+#[test]
+fn what_was_interrupted_has_not_called() {
+    let injected = saved(rule(Base::Injected, 16), Saved::AtFrame, -16);
+    let (at, slot) = stepped(injected, &[5, 77]).expect("it is there");
+    assert_eq!((at.inside(), at.rbp, slot), (77, 5, 0x1008));
+    assert_eq!(at.at, At::Interrupted);
 }

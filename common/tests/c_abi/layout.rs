@@ -106,7 +106,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         DropSpans { size, flags, table, count, owners, dropped }
         SpanOwner { word, latest_ns }
         CodeMapping { start, bytes, delta, object, unmapped }
-        Rule { base, saved, more, offset, saved_at, reserved }
+        Rule { base, saved, more, offset, saved_at, extra }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -550,6 +550,11 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Base::Register,
         Base::Linkage,
         Base::Signal,
+        Base::OtherStack,
+        Base::Goroutine,
+        Base::GrowsStack,
+        Base::Injected,
+        Base::Scheduler,
         Saved::Same,
         Saved::AtFrame,
         Saved::AtRbp,

@@ -111,6 +111,7 @@ impl FastWalk<'_, '_> {
                 rbp,
                 knows_rbp: true,
                 at: At::Call,
+                ..*at
             };
             self.stack.frames = self.stack.frames.wrapping_add(frames);
         }

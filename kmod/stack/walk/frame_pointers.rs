@@ -70,6 +70,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             rbp: step.rbp,
             knows_rbp: true,
             at: At::Call,
+            ..*at
         };
         let is_plain = last.holds(step.rip.wrapping_sub(1)) && !last.is_far();
         if !is_plain || may_be_trampoline(step.rip) {

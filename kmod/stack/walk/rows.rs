@@ -9,7 +9,7 @@ use crate::{
     common::{
         program::Register,
         record::{Method, StackEnd},
-        unwind::{At, Memory, Registers, Stop}, //
+        unwind::{At, Base, Memory, Registers, Stop}, //
     },
     stack::{
         mapping_cache::SimpleRule,
@@ -85,7 +85,9 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     self.without_row(at, at_entry)?
                 }
                 Err(Stop::Outermost) => {
-                    self.ends_for_good = true;
+                    // Whether a thread runs a goroutine is not a matter of the registers alone.
+                    let is_of_go = rule.is_some_and(|rule| rule.base != Base::Outermost as u8);
+                    self.ends_for_good = !is_of_go;
                     return Ok(StackEnd::Outermost);
                 }
                 Err(Stop::Fault) => return Err(StackEnd::Fault),
@@ -97,6 +99,9 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 return Ok(StackEnd::Outermost);
             }
             self.next_frame(slot, method, simple, at)?;
+            if at.rsp < before.rsp {
+                self.start_over();
+            }
         }
     }
 
@@ -192,6 +197,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             rbp,
             knows_rbp: true,
             at: At::Call,
+            ..*at
         };
         Ok((slot, method))
     }
@@ -216,5 +222,9 @@ impl Memory for OfTask<'_> {
 
     fn register(&self, number: u8) -> Option<u64> {
         self.regs.get(Register::from_u8(number)?)
+    }
+
+    fn thread_pointer(&self) -> Option<u64> {
+        Some(self.memory.thread_pointer())
     }
 }

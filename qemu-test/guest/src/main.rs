@@ -18,6 +18,7 @@ mod debugger;
 mod figures;
 mod fresh;
 mod fuse;
+mod go_calls;
 mod group;
 mod growth;
 mod held;

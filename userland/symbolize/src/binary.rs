@@ -460,7 +460,7 @@ impl Binary {
         let mut bytes = [0; CALL_BYTES_MAX];
         let bytes = bytes.get_mut(..before as usize)?;
         self.elf.read_into(offset.0 - before, bytes).ok()?;
-        Some(ends_in_call(bytes))
+        Some(ends_in_call(bytes) || self.is_put_on_stacks(offset))
     }
 
     /// The innermost known function that holds the address.

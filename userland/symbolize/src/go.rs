@@ -10,9 +10,6 @@ use crate::elf::{text_at, u32_at, u64_at};
 use crate::Binary;
 use std::ops::RangeInclusive;
 
-/// A function in assembly language (`FuncFlagAsm` of `internal/abi/symtab.go`).
-const ASSEMBLY: u8 = 4;
-
 /// What made a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoCode {
@@ -77,6 +74,13 @@ const ENTRY_BYTES: usize = 8;
 const NAME_BYTES_MAX: usize = 64 << 10;
 /// Most steps of a list: of a function of a megabyte.
 const STEPS_MAX: usize = 1 << 20;
+
+/// In [`GoFunction::flags`]: a function that has no caller (`FuncFlagTopFrame`).
+pub const GO_FLAG_TOP_FRAME: u8 = 1;
+/// One that sets the stack pointer, so that its stack depths do not hold (`FuncFlagSPWrite`).
+pub const GO_FLAG_SETS_STACK: u8 = 2;
+/// One in assembly language (`FuncFlagAsm`).
+pub const GO_FLAG_ASSEMBLY: u8 = 4;
 
 /// A table.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +151,7 @@ impl<'a> GoTable<'a> {
     }
 
     /// Whether it is of Go 1.18 or 1.19.
-    pub(crate) fn is_1_18(&self) -> bool {
+    pub fn is_1_18(&self) -> bool {
         self.is_1_18
     }
 
@@ -203,7 +207,7 @@ impl<'a> GoTable<'a> {
 }
 
 impl<'a> GoFunction<'a> {
-    /// Bits about it (`internal/abi.FuncFlag`).
+    /// Bits about it (`internal/abi.FuncFlag`): the constants that begin with `GO_FLAG`.
     pub fn flags(&self) -> Option<u8> {
         self.description.get(self.fixed_bytes() - 3).copied()
     }
@@ -221,13 +225,14 @@ impl<'a> GoFunction<'a> {
     }
 
     pub(crate) fn code(&self) -> Option<GoCode> {
-        Some(match self.flags()? & ASSEMBLY {
+        Some(match self.flags()? & GO_FLAG_ASSEMBLY {
             0 => GoCode::Compiled,
             _ => GoCode::Assembly,
         })
     }
 
-    pub(crate) fn name(&self) -> Option<String> {
+    /// Its name, as Go's runtime prints it.
+    pub fn name(&self) -> Option<String> {
         self.table.name_at(u32_at(self.description, 4)?)
     }
 

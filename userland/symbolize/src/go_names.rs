@@ -93,9 +93,31 @@ impl GoNames {
         })
     }
 
+    /// The table's bytes and the address that it counts from.
+    pub(crate) fn into_table(self) -> (Vec<u8>, Address) {
+        (self.table, Address(self.text))
+    }
+
     /// The frames at the address, the innermost first; none in padding and elsewhere.
     pub(crate) fn frames(&self, elf: &Elf, address: Address, behind: u64) -> Vec<SourceFrame> {
         self.find(elf, address, behind).unwrap_or_default()
+    }
+
+    /// Whether Go's runtime or the kernel puts the address on a stack as if its function had called:
+    /// goroutines begin so, and signal handlers.
+    pub(crate) fn is_put_on_stacks(&self, address: Address) -> bool {
+        let function = || {
+            let place = u32::try_from(address.0.checked_sub(self.text)?).ok()?;
+            let function = GoTable::of(&self.table)?.holding(place)?;
+            Some((function.name()?, place - function.begin))
+        };
+        let Some((name, into)) = function() else {
+            return false;
+        };
+        matches!(
+            (name.as_str(), into),
+            ("runtime.goexit", 1) | ("runtime.sigreturn" | "runtime.sigreturn__sigaction", 0)
+        )
     }
 
     /// The addresses of the function that holds one.

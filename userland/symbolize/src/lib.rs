@@ -47,7 +47,9 @@ pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Sup
 pub use debug_set::DebugSet;
 pub use error::{SymbolizeError, Unresolved};
 pub use function::{Function, FunctionKind};
-pub use go::{GoCode, GoFunction, GoTable, GoValues};
+pub use go::{
+    GoCode, GoFunction, GoTable, GoValues, GO_FLAG_ASSEMBLY, GO_FLAG_SETS_STACK, GO_FLAG_TOP_FRAME,
+};
 pub use jit::{JitName, JitNameThen};
 pub use jit_dump::JitDump;
 pub use jit_perf_map::PerfMap;
@@ -55,7 +57,7 @@ pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
 pub use nesting::stay_in_one_thread;
 pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{FrameSource, Lookup, Resolution, SourceFrame};
-pub use sections::{LoadedSection, SectionData, UnwindSections};
+pub use sections::{GoSections, LoadedSection, SectionData, UnwindSections};
 pub use short_names::shortened;
 pub use split::{SplitSections, SplitUnit};
 pub use usdt::Usdt;

@@ -145,8 +145,8 @@ impl Binary {
 
     fn query(&self, offset: FileOffset, lookup: Lookup) -> std::result::Result<Query, Unresolved> {
         let behind = match lookup {
-            Lookup::Instruction => 0,
-            Lookup::ReturnAddress => 1,
+            Lookup::ReturnAddress if !self.is_put_on_stacks(offset) => 1,
+            Lookup::Instruction | Lookup::ReturnAddress => 0,
         };
         let inside = offset.0.checked_sub(behind).map(FileOffset);
         let inside = inside.ok_or(Unresolved::NotLoaded(offset))?;
@@ -177,6 +177,15 @@ impl Binary {
     /// Whether Go's own table names its functions.
     pub fn has_go_names(&self) -> bool {
         self.go_names().is_some()
+    }
+
+    /// Whether stacks have the offset without a call in front of it, in Go's runtime.
+    pub(crate) fn is_put_on_stacks(&self, offset: FileOffset) -> bool {
+        let segment = self.segment_of(offset);
+        let address = segment.and_then(|segment| segment.address_of(offset));
+        let names = self.go_names();
+        let both = names.zip(address);
+        both.is_some_and(|(names, address)| names.is_put_on_stacks(address))
     }
 
     pub(crate) fn go_names(&self) -> Option<&GoNames> {

@@ -5,9 +5,10 @@
 //! of them that are looked at. What is in the bytes is not looked at here.
 
 use crate::elf::Elf;
+use crate::go_names::GoNames;
 use crate::parts::{Keeper, SectionBytes};
 use crate::SymbolizeError;
-use crate::{Address, Binary};
+use crate::{Address, Binary, GoFunction, GoTable, GO_FLAG_SETS_STACK, GO_FLAG_TOP_FRAME};
 use gimli::{
     BaseAddresses, Dwarf, DwarfSections, EhFrame, EhFrameHdr, LittleEndian, SectionId,
     UnwindSection,
@@ -32,6 +33,18 @@ pub struct LoadedSection {
     pub address: Address,
 }
 
+/// What Go's linker writes of its functions (see [`GoTable`](crate::GoTable)).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct GoSections {
+    /// `.gopclntab`; none in a file without it.
+    #[serde(with = "section_data")]
+    pub table: SectionData,
+    /// The address that the table counts from.
+    pub text: Address,
+    /// The code of functions that the table does not describe well enough.
+    pub code: Vec<LoadedSection>,
+}
+
 /// What describes the frames of the file's functions (DWARF 5, section 6.4, and others).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct UnwindSections {
@@ -42,9 +55,8 @@ pub struct UnwindSections {
     pub debug_frame: SectionData,
     /// `.sframe` (The SFrame Format, binutils' `libsframe/doc/sframe-spec.texi`).
     pub sframe: LoadedSection,
-    /// `.gopclntab`, which Go's linker writes.
-    #[serde(with = "section_data")]
-    pub go: SectionData,
+    /// What Go's linker writes.
+    pub go: GoSections,
     /// Where `.text` is loaded.
     pub text: Address,
     /// Where `.got` is loaded.
@@ -135,6 +147,62 @@ fn load_names(elf: &Elf, keeper: &Keeper) -> Result<Dwarf<SectionBytes>, String>
     })?;
     elf.check_unchanged().map_err(|error| error.to_string())?;
     Ok(dwarf)
+}
+
+/// Most bytes of code that are read of a function of Go's runtime, and of all of them.
+const GO_FUNCTION_BYTES_MAX: u32 = 4 << 10;
+const GO_CODE_BYTES_MAX: usize = 128 << 10;
+/// What C calls Go through, which saves `rbp` in its own place.
+const GO_CALLED_BY_C: &str = "crosscall2";
+
+/// What Go's linker writes, as far as it can be read.
+fn go_sections(binary: &Binary) -> GoSections {
+    let elf = &binary.elf;
+    let read = binary.is_go().then(|| GoNames::read(elf)).flatten();
+    let read = read.map(GoNames::into_table);
+    let (table, text) = read.unwrap_or_else(|| (Vec::new(), Address(0)));
+    GoSections {
+        code: go_code(elf, &table, text),
+        table: table.into(),
+        text,
+    }
+}
+
+/// The code of the functions of which the table does not say enough.
+fn go_code(elf: &Elf, table: &[u8], text: Address) -> Vec<LoadedSection> {
+    let Some(table) = GoTable::of(table) else {
+        return Vec::new();
+    };
+    let functions = (0..table.count()).filter_map(|number| table.function(number));
+    let mut room = GO_CODE_BYTES_MAX;
+    let mut found = Vec::new();
+    for function in functions.filter(is_read_by_code) {
+        let bytes = function.end.saturating_sub(function.begin);
+        let address = text.0.checked_add(function.begin.into());
+        let segments = &mut elf.segments.iter();
+        let at = address.and_then(|at| segments.find_map(|part| part.offset_of(Address(at))));
+        let (Some(address), Some(at)) = (address, at) else {
+            continue;
+        };
+        let mut data = vec![0; bytes.min(GO_FUNCTION_BYTES_MAX) as usize];
+        let left = room.checked_sub(data.len());
+        if let (Some(left), Ok(())) = (left, elf.read_into(at.0, &mut data)) {
+            room = left;
+            found.push(LoadedSection {
+                data: data.into(),
+                address: Address(address),
+            });
+        }
+    }
+    found
+}
+
+fn is_read_by_code(function: &GoFunction<'_>) -> bool {
+    let flags = function.flags().unwrap_or_default();
+    match flags & (GO_FLAG_SETS_STACK | GO_FLAG_TOP_FRAME) {
+        GO_FLAG_SETS_STACK => true,
+        _ => function.name().as_deref() == Some(GO_CALLED_BY_C),
+    }
 }
 
 fn data_of(elf: &Elf, name: &str) -> Result<SectionData, SymbolizeError> {
@@ -231,7 +299,7 @@ impl Binary {
             eh_frame: loaded(".eh_frame")?,
             debug_frame: data_of(&self.elf, ".debug_frame")?,
             sframe: loaded(".sframe")?,
-            go: data_of(&self.elf, ".gopclntab")?,
+            go: go_sections(self),
             text: address(".text"),
             got: address(".got"),
             entry: Address(self.elf.entry),

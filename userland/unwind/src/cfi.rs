@@ -10,6 +10,7 @@ use gimli::{BaseAddresses, CieOrFde, UnwindContext, UnwindOffset, UnwindSection}
 use nsprobe_common::unwind::{Base, Rule};
 use nsprobe_symbolize::Address;
 use std::collections::HashMap;
+use std::ops;
 
 /// Most rows of a file: libraries of 130 MB have one million.
 const ROWS_MAX: usize = 32 << 20;
@@ -40,9 +41,10 @@ pub(crate) fn read(input: &Input) -> Result<RuleRanges, UnwindError> {
     let sections = &input.sections;
     let bases = bases(sections);
     let mut ranges = RuleRanges::default();
-    ranges.read(&eh_frame(sections), &bases)?;
-    ranges.read(&debug_frame(sections), &bases)?;
-    go::read(&sections.go, &mut ranges)?;
+    // What Go's linker writes into `.debug_frame` knows of no other stack and no saved `rbp`.
+    let known = go::read(&sections.go, &mut ranges)?;
+    ranges.read(&eh_frame(sections), &bases, &known)?;
+    ranges.read(&debug_frame(sections), &bases, &known)?;
     let (described, unreadable) = sframe::read(&sections.sframe);
     ranges.left_out.unreadable += unreadable;
     ranges.fill(&described)?;
@@ -64,7 +66,13 @@ impl RuleRanges {
         number
     }
 
-    fn read<'s, S>(&mut self, section: &S, bases: &BaseAddresses) -> Result<(), UnwindError>
+    /// Reads a section, but for functions that begin at addresses that are known already.
+    fn read<'s, S>(
+        &mut self,
+        section: &S,
+        bases: &BaseAddresses,
+        known: &ops::Range<u64>,
+    ) -> Result<(), UnwindError>
     where
         S: UnwindSection<Bytes<'s>>,
         S::Offset: UnwindOffset<usize>,
@@ -80,6 +88,9 @@ impl RuleRanges {
                 self.left_out.unreadable += 1;
                 continue;
             };
+            if known.contains(&fde.initial_address()) {
+                continue;
+            }
             let Ok(mut rows) = fde.rows(section, bases, &mut context) else {
                 self.left_out.unreadable += 1;
                 continue;

@@ -3,14 +3,16 @@
 
 use crate::{build, cfi, frames, UnwindError, UnwindTable};
 use nsprobe_common::unwind::Rule;
-use nsprobe_symbolize::{Address, Binary, FileOffset, LoadedSection, Segment, UnwindSections};
+use nsprobe_symbolize::{
+    Address, Binary, FileOffset, GoSections, LoadedSection, Segment, UnwindSections,
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// The number of this compiler. It must be raised when other rows come of the same input,
 /// or an [`UnwindTable`] means something else: it distinguishes tables on disk.
-const COMPILER: u32 = 2;
+const COMPILER: u32 = 3;
 
 /// Least bytes that describe frames for which an entry is made: less is compiled in a few
 /// milliseconds.
@@ -53,7 +55,7 @@ impl Input {
     /// described in a debug file.
     pub fn is_sparse(&self) -> bool {
         let UnwindSections { sframe, go, .. } = &self.sections;
-        let by_others = !sframe.data.is_empty() || !go.is_empty();
+        let by_others = !sframe.data.is_empty() || !go.table.is_empty();
         !by_others && frames::covered_bytes(&self.sections) < self.code_bytes / 2
     }
 
@@ -74,7 +76,7 @@ impl Input {
             go,
             ..
         } = &self.sections;
-        (eh_frame.data.len() + debug_frame.len() + sframe.data.len() + go.len()) as u64
+        (eh_frame.data.len() + debug_frame.len() + sframe.data.len() + go.table.len()) as u64
     }
 
     /// Whether its table is kept on disk by a [`Cache`](crate::Cache).
@@ -106,7 +108,7 @@ impl Input {
         hash.section(eh_frame);
         hash.bytes(debug_frame);
         hash.section(sframe);
-        hash.bytes(go);
+        hash.go(go);
         hash.number(text.0);
         hash.number(got.0);
         hash.number(entry.0);
@@ -140,6 +142,13 @@ impl Hash {
     fn section(&mut self, LoadedSection { data, address }: &LoadedSection) {
         self.number(address.0);
         self.bytes(data);
+    }
+
+    fn go(&mut self, GoSections { table, text, code }: &GoSections) {
+        self.bytes(table);
+        self.number(text.0);
+        self.number(code.len() as u64);
+        code.iter().for_each(|function| self.section(function));
     }
 
     fn segment(&mut self, segment: &Segment) {

@@ -23,7 +23,7 @@ pub(crate) const fn bare(base: Base) -> Rule {
         more: 0,
         offset: 0,
         saved_at: 0,
-        reserved: 0,
+        extra: 0,
     }
 }
 

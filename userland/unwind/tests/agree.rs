@@ -228,6 +228,7 @@ fn same(path: &Path, rip: u64, rule: &Rule, wanted: Caller) {
         rbp: value_of(X86_64::RBP, rip),
         knows_rbp: true,
         at: At::Innermost,
+        ..Registers::default()
     };
     let stepped = rule.step(&mut at, &MadeUp);
     let shown = path.display();

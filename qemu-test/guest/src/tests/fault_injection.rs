@@ -140,7 +140,7 @@ fn one_row(file: &File) -> Unwind {
         more: 0,
         offset: 8,
         saved_at: 0,
-        reserved: 0,
+        extra: 0,
     }];
     Unwind {
         size: size::<Unwind>(),

@@ -4,6 +4,7 @@
 
 use crate::command::{self, Output, Running, FILE};
 use crate::container::Container;
+use crate::go_calls::{GoCalls, GoFrame};
 use crate::module::Module;
 use crate::oracle::{within, SOON};
 use crate::processes::Killed;
@@ -107,6 +108,57 @@ fn a_profile_has_the_shares_that_functions_take() {
     for victim in VICTIMS {
         parts(&profile, victim);
     }
+}
+
+test! { core, no_function_of_go_has_a_caller_that_did_not_call_it, cpus = 2 }
+/// What Go's runtime runs on the stack of the thread had callers by what older calls have left
+/// there, and a third to a half of the stacks were cut.
+fn no_function_of_go_has_a_caller_that_did_not_call_it() {
+    callers_have_called("mixed_go_stripped", "1.5");
+}
+
+test! { full, no_function_of_go_with_symbols_has_a_wrong_caller, cpus = 2, seconds = 120 }
+fn no_function_of_go_with_symbols_has_a_wrong_caller() {
+    callers_have_called("mixed_go", "12");
+}
+
+/// Profiles a program that has the code of `mixed_go` for some seconds.
+fn callers_have_called(name: &str, seconds: &str) {
+    let _module = Module::load();
+    let calls = GoCalls::of(&victim::path("mixed_go"));
+    let file = victim::path(name).display().to_string();
+    let words = ["profile", "-F", "1999", "--json", "--", &file, seconds];
+    let (rows, summary) = parsed(&command::run(&words).succeeded());
+    assert_eq!(summary["balanced"], true, "{summary}");
+    let (mut all, mut cut) = (0, BTreeMap::new());
+    for row in &rows {
+        let count = row["count"].as_u64().expect("one");
+        let is_whole = row["stack_end"] == "outermost";
+        all += count;
+        if !is_whole {
+            *cut.entry(row["stack_end"].to_string()).or_insert(0) += count;
+        }
+        let wrong = calls.wrong(&go_frames(row, name), is_whole);
+        assert_eq!(wrong, None, "{:?}", functions(row, name));
+    }
+    println!("{name}: {all}, cut: {cut:?}");
+    assert!(all > 500, "{all}");
+    assert!(cut.values().sum::<u64>() * 100 <= all * 2, "{cut:?}");
+}
+
+/// The frames of a row from the innermost one on that is in a program; none for those of others.
+fn go_frames(row: &Value, program: &str) -> Vec<Option<GoFrame>> {
+    let frame = |frame: &Value| {
+        let path = frame["path"].as_str()?;
+        let hex = frame["file_offset"].as_str()?.strip_prefix("0x")?;
+        assert_eq!(frame["doubtful"], false, "{row:#}");
+        path.ends_with(program).then(|| GoFrame {
+            offset: u64::from_str_radix(hex, 16).expect("a number"),
+            is_exact: matches!(frame["how"].as_str(), Some("registers" | "signal")),
+        })
+    };
+    let frames = row["stack"].as_array().expect("a stack").iter();
+    frames.map(frame).skip_while(Option::is_none).collect()
 }
 
 test! { core, a_profile_is_whole_and_without_nsprobe, seconds = 120 }

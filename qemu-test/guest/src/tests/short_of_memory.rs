@@ -65,7 +65,7 @@ fn rows_of(file: &File, rows: &[u32]) -> Unwind {
         more: 0,
         offset: 0,
         saved_at: 0,
-        reserved: 0,
+        extra: 0,
     }];
     static BLOCKS: [u32; 2] = [0; 2];
     Unwind {

@@ -64,6 +64,7 @@ impl Copied {
                 0 => At::Interrupted,
                 _ => At::Call,
             },
+            ..Registers::default()
         }
     }
 
@@ -253,6 +254,7 @@ fn by_frame_pointer(at: &mut Registers, copied: &Copied) -> Result<(), StackEnd>
         rbp,
         knows_rbp: true,
         at: At::Call,
+        ..*at
     };
     Ok(())
 }

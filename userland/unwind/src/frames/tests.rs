@@ -49,7 +49,11 @@ fn frames(eh_frame: Vec<u8>, debug_frame: Vec<u8>) -> Frames {
         eh_frame: section(eh_frame),
         debug_frame: Arc::from(debug_frame),
         sframe: section(Vec::new()),
-        go: Arc::from([]),
+        go: nsprobe_symbolize::GoSections {
+            table: Arc::from([]),
+            text: Address(0),
+            code: Vec::new(),
+        },
         text: Address(0),
         got: Address(0),
         entry: Address(0),

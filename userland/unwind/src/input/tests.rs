@@ -51,7 +51,11 @@ fn input(functions: u64) -> Input {
             eh_frame: section(eh_frame(functions)),
             debug_frame: Arc::from([]),
             sframe: section(sframe()),
-            go: Arc::from([]),
+            go: nsprobe_symbolize::GoSections {
+                table: Arc::from([]),
+                text: Address(0),
+                code: Vec::new(),
+            },
             text: Address(0x1000),
             got: Address(0x9000),
             entry: Address(0),
@@ -82,7 +86,7 @@ fn rows_have_not_changed_without_a_new_number() {
             )
         })
         .collect();
-    assert_eq!(COMPILER, 2);
+    assert_eq!(COMPILER, 3);
     assert_eq!(
         rules,
         ["3+8 0+0", "3+16 1+-16", "4+16 1+-16", "3+32 0+0", "0+0 0+0"]
@@ -102,14 +106,16 @@ fn rows_have_not_changed_without_a_new_number() {
 
 #[test]
 fn every_part_changes_the_name() {
-    let changes: [fn(&mut Input); 15] = [
+    let changes: [fn(&mut Input); 17] = [
         |_| (),
         |input| input.sections.eh_frame.data = Arc::from(eh_frame(3)),
         |input| input.sections.eh_frame.address.0 += 1,
         |input| input.sections.debug_frame = Arc::from([0]),
         |input| input.sections.sframe.data = Arc::from([]),
         |input| input.sections.sframe.address.0 += 1,
-        |input| input.sections.go = Arc::from([0]),
+        |input| input.sections.go.table = Arc::from([0]),
+        |input| input.sections.go.text.0 += 1,
+        |input| input.sections.go.code.push(section(vec![0])),
         |input| input.sections.text.0 += 1,
         |input| input.sections.got.0 += 1,
         |input| input.sections.entry.0 += 1,

@@ -62,7 +62,7 @@ fn frame(base: Base, offset: i32, saved_at: Option<i32>) -> Rule {
         saved: saved_at.map_or(Saved::Same, |_| Saved::AtFrame) as u8,
         saved_at: saved_at.unwrap_or(0),
         more: 0,
-        reserved: 0,
+        extra: 0,
     }
 }
 
