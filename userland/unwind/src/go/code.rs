@@ -38,6 +38,8 @@ enum Frame {
 struct Walk {
     /// Whether the function has a frame with `rbp`.
     has_frame: bool,
+    /// Whether it goes on on another stack somewhere.
+    switches: bool,
     /// The rule on another stack; by `rbp` where there is none.
     away: Option<Rule>,
     forks: bool,
@@ -60,6 +62,7 @@ impl Code {
     pub(super) fn rows(&self, away: Option<Rule>, forks: bool) -> Vec<Row> {
         let mut walk = Walk {
             has_frame: false,
+            switches: self.0.iter().any(sets_stack),
             away,
             forks,
         };
@@ -106,7 +109,7 @@ impl Walk {
             return Frame::Unknown;
         }
         match frame {
-            Frame::Above(depth, saved) => self.above(depth, saved, instruction),
+            Frame::Above(depth, saved) => self.above(depth, saved, instruction, behind),
             Frame::ByRbp if restores_rbp(instruction) && !behind_pops_rbp(behind) => {
                 leaving(behind)
             }
@@ -122,29 +125,38 @@ impl Walk {
         }
     }
 
-    fn above(&mut self, depth: i32, saved: Option<i32>, instruction: &Instruction) -> Frame {
+    fn above(
+        &mut self,
+        depth: i32,
+        saved: Option<i32>,
+        instruction: &Instruction,
+        behind: &[Instruction],
+    ) -> Frame {
         let is_saved_below = saved == Some(-16);
         let made = match frame_register(instruction) {
             // In older ones `rbp` is set before or after it is saved, at the frame's top.
             Some(offset) => offset == depth - 8 && is_saved_below,
             None => false,
         };
-        if made {
+        if made && self.switches {
             self.has_frame = true;
             return Frame::ByRbp;
         }
         if sets_stack(instruction) {
             return Frame::Away;
         }
-        if writes_rbp(instruction) && !restores_rbp(instruction) {
+        let leads = frame_register(instruction).is_some() && saved.is_some();
+        if writes_rbp(instruction) && !restores_rbp(instruction) && !leads {
             return Frame::Unknown;
         }
         let Some(deeper) = deeper(instruction).and_then(|bytes| depth.checked_add(bytes)) else {
             return Frame::Unknown;
         };
         let saved = match saves_rbp(instruction) {
+            // What is saved later is the function's own.
+            Some(_) if saved.is_some() => saved,
             Some(offset) => offset.checked_sub(deeper).and_then(|at| at.checked_sub(8)),
-            None if restores_rbp(instruction) => None,
+            None if restores_rbp(instruction) && !behind_pops_rbp(behind) => None,
             None => saved,
         };
         match deeper {

@@ -32,6 +32,14 @@ const CLOCK_1_19: &str = "\
     8b62384883ec104883e4f0bf01000000488d3424488b0545e10b004883f800743effd0488b042448\
     8b5424084c89e4488b4c240848898b20030000488b0c2448898b280300004869c000ca9a3b4801d0\
     4889442420488b6c24104883c418c348c7c0e40000000f05ebb9";
+const CALLED_BY_C_1_19: &str = "\
+    4883ec3048896c2428488d6c242848891c244c896424084c896c24104c897424184c897c24204883\
+    ec1848893c24488974240848894c2410e8e3b8ffff4883c418488b1c244c8b6424084c8b6c24104c\
+    8b7424184c8b7c2420488b6c24284883c430c3";
+const CALLED_BY_C_1_24: &str = "\
+    554889e54883ec3048896c2428488d6c242848891c244c896424084c896c24104c897424184c897c\
+    24204883ec1848893c24488974240848894c2410e85f8effff4883c418488b1c244c8b6424084c8b\
+    6c24104c8b7424184c8b7c2420488b6c24284883c4305dc3";
 
 /// Where each function begins.
 const AT: u64 = 0x46_9e00;
@@ -116,6 +124,26 @@ fn a_frame_is_found_by_rbp_where_the_function_keeps_it() {
         (0xaf, OTHER, 16),
     ];
     assert_eq!(rules(&code(CLOCK_1_19), None), clock);
+}
+
+#[test]
+fn a_function_that_switches_no_stack_has_its_depth() {
+    for (hex, call) in [(CALLED_BY_C_1_19, 0x38), (CALLED_BY_C_1_24, 0x3c)] {
+        let rows = code(hex).rows(None, false);
+        let at_call = rows.iter().find(|row| row.from - AT == call);
+        let call = at_call.expect("it has a call").rule;
+        let depth = if hex == CALLED_BY_C_1_19 { 0x48 } else { 0x50 };
+        assert_eq!(
+            (call.base, call.offset, call.saved_at),
+            (RSP, depth + 8, -16)
+        );
+        assert_eq!(call.saved, Saved::AtFrame as u8);
+        let last = rows.last().expect("it returns").rule;
+        assert_eq!(
+            (last.base, last.offset, last.saved),
+            (RSP, 8, Saved::Same as u8)
+        );
+    }
 }
 
 proptest! {
