@@ -111,6 +111,19 @@ func describe(what any, tags map[string]int, counts []int32, most int) int {
 	return len(fmt.Sprint(what)) + len(tags) + len(counts)
 }
 
+// at is in the caller's stack.
+//
+//go:noinline
+func stays(at *[4]int, number int) int {
+	grow(number)
+	return at[1]
+}
+
+func stay(number int) int {
+	at := [4]int{0, number * 3, 0, 0}
+	return stays(&at, number) + at[1]
+}
+
 // What describe is called with, and how nsprobe shows it.
 func things(number int) (any, string) {
 	switch number % 4 {
@@ -154,7 +167,11 @@ func work(index, calls int, out *strings.Builder) {
 			fmt.Fprintf(out, "call split %q %d = %q %d %q\n", text, number, head, count, fmt.Sprint(err))
 		case 2:
 			request := Request{name: text, size: int32(number), retry: number%4 == 0}
-			length, ok := server.handle(request, make([]int, number%7))
+			values := make([]int, number%7)
+			for index := range values {
+				values[index] = number + index
+			}
+			length, ok := server.handle(request, values)
 			fmt.Fprintf(out, "call handle %q %d %d = %d %t\n", text, number, number%7, length, ok)
 		case 3:
 			value, at := largest([]int{number, 2 * number, number + 1}, number)
@@ -163,6 +180,7 @@ func work(index, calls int, out *strings.Builder) {
 			fmt.Fprintf(out, "call largest %d = %q %d\n", number, name, which)
 		default:
 			fmt.Fprintf(out, "call add %d = %d\n", number, add(number))
+			fmt.Fprintf(out, "call stays %d %d\n", number, stay(number)/2)
 			fmt.Fprintf(out, "call recovers %d = %q\n", number, recovers(number))
 			what, shown := things(number / 5)
 			tags, counts := map[string]int{}, []int32{}

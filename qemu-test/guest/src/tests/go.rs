@@ -133,7 +133,10 @@ fn each_call_of_go_has_its_own_values() {
     let functions = [
         "split%return(text, number, head, count, err, $goid)",
         "(*Server).handle%return(request.name, request.size, values.len, length, ok)",
+        "(*Server).handle(number=request.size, first=values[0], fourth=values[3])",
         "(*Server).handle%return(request)",
+        "stays%return(now=at[1], number, $retval)",
+        "stays(before=at[1], number)",
         "largest[...]%return(number, $retval, $retval2)",
         "makeAdder.func1%return(more, $retval)",
         "recovers%return(number, result)",
@@ -142,7 +145,7 @@ fn each_call_of_go_has_its_own_values() {
     ];
     let (loud, objects, got) = run(&["trace", "--ring-size", "4M"], &program, &functions);
     assert_eq!(loud.calls, quiet.calls, "{}", got.stderr);
-    let mut seen = Vec::new();
+    let (mut seen, mut moved) = (Vec::new(), 0);
     for hit in hits(&objects) {
         let field = |name: &str| &hit["fields"][name];
         let function = hit["function"].as_str().expect("a name");
@@ -163,12 +166,33 @@ fn each_call_of_go_has_its_own_values() {
                 let [name, size, retry] = members;
                 format!("request {} {size} {retry}", name["len"])
             }
+            "main.(*Server).handle" if hit["return"] != true => {
+                let number = field("number").as_u64().expect("a number");
+                let wanted = |index: u64| match index < number % 7 {
+                    true => Value::from(number + index),
+                    false => Value::Null,
+                };
+                assert_eq!(
+                    (field("first"), field("fourth")),
+                    (&wanted(0), &wanted(3)),
+                    "{hit}"
+                );
+                continue;
+            }
             "main.(*Server).handle" => {
                 let [name, size] = ["request.name", "request.size"].map(field);
                 let [values, length, ok] = ["values.len", "length", "ok"].map(field);
                 format!("handle {name} {size} {values} = {length} {ok}")
             }
             "main.makeAdder.func1" => format!("add {} = {}", field("more"), field("$retval")),
+            // What the stack had that was moved is not shown, and nothing in its place.
+            "main.stays" if hit["return"] == true => {
+                let [now, retval] = ["now", "$retval"].map(field);
+                assert!(now.is_null() || now == retval, "{hit}");
+                moved += u64::from(now.is_null());
+                format!("stays {} {retval}", field("number"))
+            }
+            "main.stays" => format!("stays {} {}", field("number"), field("before")),
             "main.describe" => {
                 let [what, tags, counts] = ["what", "tags", "counts"].map(field);
                 format!(
@@ -193,10 +217,12 @@ fn each_call_of_go_has_its_own_values() {
                 let length = name.len() - "\"\"".len();
                 vec![call.clone(), format!("request {length} {size} {retry}")]
             }
+            ["stays", ..] => vec![call.clone(), call.clone()],
             _ => vec![call.clone()],
         }
     });
     assert_same(seen, wanted.collect());
+    assert!(moved > 0, "no stack was moved");
     let counts = counts(&objects);
     let all = WORKERS * CALLS;
     assert_eq!(counts["main.leaves"], (0, WORKERS));

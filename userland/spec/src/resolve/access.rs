@@ -6,7 +6,7 @@ use super::{cut, error, said, Of, Resolver, Thing};
 use crate::layout::Layout;
 use crate::scope::{ScopeError, ValuePlace};
 use crate::syntax::{CastType, Expression, ExpressionKind, Span};
-use crate::types::{Base, Member, Shape, Type, TypeId};
+use crate::types::{Base, GoKind, Member, Shape, Type, TypeId};
 use crate::value::BinaryOperator as Operator;
 use crate::SpecError;
 use crate::Value;
@@ -380,8 +380,17 @@ impl Resolver<'_> {
         index: &Expression,
         span: &Span,
     ) -> Result<Thing, SpecError> {
-        let array = self.thing(of)?;
-        let target = self.target(&array.of, &of.span)?;
+        let mut array = self.thing(of)?;
+        if let Some(element) = self.element_of_slice(&array, index, span)? {
+            return Ok(element);
+        }
+        let mut target = self.target(&array.of, &of.span)?;
+        // Go's `a[i]` goes through a pointer to an array.
+        if self.scope.is_go() && matches!(target.shape(), Some(Shape::Array { .. })) {
+            let (address, _) = self.first(array, &of.span)?;
+            array = Thing::memory(address, target);
+            target = self.target(&array.of, &of.span)?;
+        }
         let count = match array.of.shape() {
             Some(Shape::Array { count, .. }) => *count,
             _ => None,
@@ -406,6 +415,35 @@ impl Resolver<'_> {
             of_entry,
             ..Thing::memory(Value::binary(Operator::Add, base, distance), target)
         })
+    }
+
+    /// An element of a slice of Go; it is absent where the slice has none of that number.
+    fn element_of_slice(
+        &self,
+        slice: &Thing,
+        index: &Expression,
+        span: &Span,
+    ) -> Result<Option<Thing>, SpecError> {
+        let Of::Known(kind) = &slice.of else {
+            return Ok(None);
+        };
+        if self.go_kind(&kind.shape, span)? != Some(GoKind::Slice) {
+            return Ok(None);
+        }
+        let array = self.member_of(slice.clone(), "array", span)?;
+        let target = self.target(&array.of, span)?;
+        let Some(bytes) = self.bytes(&target) else {
+            return error(span, "how long an element is is not known");
+        };
+        let number = self.scalar(index)?.value;
+        let length = self.loaded_member(slice, "len", span)?;
+        let base = self.load(array, span)?.value;
+        let distance = Value::binary(Operator::Multiply, number.clone(), Value::Constant(bytes));
+        let address = Value::binary(Operator::Add, base, distance);
+        // Nothing can be read at zero.
+        let is_in = Value::binary(Operator::Below, number, length);
+        let address = Value::binary(Operator::Multiply, address, is_in);
+        Ok(Some(Thing::memory(address, target)))
     }
 
     pub(super) fn pointee(&self, of: &Expression) -> Result<Thing, SpecError> {
