@@ -230,26 +230,8 @@ fn each_call_of_go_has_its_own_values() {
     assert_eq!(counts["main.recovers"], (all / 5, 0));
 }
 
-test! { core, calls_of_go_are_counted_by_goroutine_and_time }
-fn calls_of_go_are_counted_by_goroutine_and_time() {
-    let _module = Module::load();
-    let program = victim::path("service").display().to_string();
-    let (said, objects, _) = run(&["count", "--by", "$goid"], &program, &["split"]);
-    let rows = objects.iter().filter(|object| object["type"] == "row");
-    let rows = rows.map(|row| {
-        let goid = row["key"]["$goid"].as_u64().expect("a number");
-        (goid, row["count"].as_u64().expect("a number"))
-    });
-    let rows: BTreeMap<u64, u64> = rows.collect();
-    let each = said.goroutines.values().map(|goid| (*goid, CALLS * 2 / 5));
-    assert_eq!(rows, each.collect());
-    let (_, objects, _) = run(&["hist"], &program, &["split"]);
-    let row = objects.iter().find(|object| object["type"] == "row");
-    assert_eq!(row.expect("a row")["count"], WORKERS * CALLS * 2 / 5);
-}
-
-test! { core, a_stripped_program_of_go_is_traced_by_its_own_table }
-fn a_stripped_program_of_go_is_traced_by_its_own_table() {
+test! { core, a_stripped_program_of_go_is_traced_and_counted }
+fn a_stripped_program_of_go_is_traced_and_counted() {
     let _module = Module::load();
     let stripped = PathBuf::from(format!("/var/tmp/service-{}", std::process::id()));
     strip(&victim::path("service"), &stripped);
@@ -291,5 +273,22 @@ fn a_stripped_program_of_go_is_traced_by_its_own_table() {
         }
     });
     assert_same(seen, wanted.collect());
+    are_counted(&program);
     fs::remove_file(stripped).expect("it is ours");
+}
+
+/// Asserts that calls of the program are counted by goroutine, and by how long they took.
+fn are_counted(program: &str) {
+    let (said, objects, _) = run(&["count", "--by", "$goid"], program, &["split"]);
+    let rows = objects.iter().filter(|object| object["type"] == "row");
+    let rows = rows.map(|row| {
+        let goid = row["key"]["$goid"].as_u64().expect("a number");
+        (goid, row["count"].as_u64().expect("a number"))
+    });
+    let rows: BTreeMap<u64, u64> = rows.collect();
+    let each = said.goroutines.values().map(|goid| (*goid, CALLS * 2 / 5));
+    assert_eq!(rows, each.collect());
+    let (_, objects, _) = run(&["hist"], program, &["split"]);
+    let row = objects.iter().find(|object| object["type"] == "row");
+    assert_eq!(row.expect("a row")["count"], WORKERS * CALLS * 2 / 5);
 }

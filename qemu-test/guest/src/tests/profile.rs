@@ -114,7 +114,7 @@ test! { core, no_function_of_go_has_a_caller_that_did_not_call_it, cpus = 2 }
 /// What Go's runtime runs on the stack of the thread had callers by what older calls have left
 /// there, and a third to a half of the stacks were cut.
 fn no_function_of_go_has_a_caller_that_did_not_call_it() {
-    callers_have_called("mixed_go_stripped", "1.5");
+    callers_have_called("mixed_go_stripped", "0.8");
 }
 
 test! { full, no_function_of_go_with_symbols_has_a_wrong_caller, cpus = 2, seconds = 120 }
