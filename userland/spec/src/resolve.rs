@@ -213,6 +213,9 @@ impl Resolver<'_> {
             ExpressionKind::Number(value) => {
                 Ok(Thing::value(Value::Constant(*value), Of::integer(8, true)))
             }
+            ExpressionKind::Name(name) if name == "nil" && self.scope.is_go() => {
+                Ok(Thing::value(Value::Constant(0), Of::integer(8, false)))
+            }
             ExpressionKind::Name(name) => self.variable(name, span),
             ExpressionKind::Argument(number) => {
                 let found = self.scope.argument(*number as usize);
@@ -310,7 +313,9 @@ impl Resolver<'_> {
             ),
             VariableRole::Result if !self.at_return => error(
                 span,
-                format!("`{name}` is a result, which has no value at the entry"),
+                format!(
+                    "`{name}` is a result, which has no value at the entry; FUNCTION%return sees it"
+                ),
             ),
             VariableRole::Result | VariableRole::Local | VariableRole::Global => Ok(thing),
         }
@@ -331,6 +336,10 @@ impl Resolver<'_> {
     /// The number that an expression is.
     pub(crate) fn scalar(&self, expression: &Expression) -> Result<Scalar, SpecError> {
         let thing = self.thing(expression)?;
+        let thing = match self.word_of_nil(&thing, &expression.span)? {
+            Some(word) => word,
+            None => thing,
+        };
         self.load(thing, &expression.span)
     }
 
