@@ -115,13 +115,18 @@ func describe(what any, tags map[string]int, counts []int32, most int) int {
 //
 //go:noinline
 func stays(at *[4]int, number int) int {
-	grow(number)
+	// More than a new goroutine's stack has.
+	below(1000)
 	return at[1]
 }
 
 func stay(number int) int {
-	at := [4]int{0, number * 3, 0, 0}
-	return stays(&at, number) + at[1]
+	done := make(chan int)
+	go func() {
+		at := [4]int{0, number * 3, 0, 0}
+		done <- stays(&at, number) + at[1]
+	}()
+	return <-done
 }
 
 // What describe is called with, and how nsprobe shows it.

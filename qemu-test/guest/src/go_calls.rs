@@ -13,11 +13,13 @@ use std::path::Path;
 /// `jmp` after `jmp` from what is called to what runs.
 const JUMPS: usize = 3;
 /// What begins a stack: a goroutine, a thread, the scheduler, the program.
-const ROOTS: [&str; 4] = [
+const ROOTS: [&str; 6] = [
     "runtime.goexit",
     "runtime.mstart",
     "runtime.mcall",
     "runtime.rt0_go",
+    "_rt0_amd64",
+    "_rt0_amd64_linux",
 ];
 /// What signal handlers return to, and make run in the code that they interrupt.
 const AFTER_SIGNALS: [&str; 4] = [

@@ -217,6 +217,20 @@ impl<'a> GoFunction<'a> {
         Some(self.table.values(u32_at(self.description, 16)?))
     }
 
+    /// Its name, as the table has it.
+    pub(crate) fn raw_name(&self) -> Option<&'a [u8]> {
+        text_at(
+            self.table.names,
+            u32_at(self.description, 4)?,
+            NAME_BYTES_MAX,
+        )
+    }
+
+    /// The number by which the runtime knows it, zero for most (`internal/abi.FuncID`).
+    pub(crate) fn number(&self) -> Option<u8> {
+        self.description.get(self.fixed_bytes() - 4).copied()
+    }
+
     /// Bytes of its code, without padding.
     pub(crate) fn code_bytes(&self) -> Option<u32> {
         let depths = self.stack_depths()?.take(STEPS_MAX);

@@ -139,10 +139,22 @@ impl GoNames {
         let Some(table) = GoTable::of(&self.table) else {
             return Vec::new();
         };
+        let all = (0..table.count()).filter_map(|number| table.function(number));
+        let all: Vec<GoFunction<'_>> = all.collect();
+        let mut named: HashMap<&[u8], Vec<GoFunction<'_>>> = HashMap::new();
+        for function in &all {
+            if let Some(name) = function.raw_name() {
+                named.entry(name).or_default().push(*function);
+            }
+        }
         let mut budget = NAMES_BYTES_MAX;
         let mut found = Vec::new();
-        for function in (0..table.count()).filter_map(|number| table.function(number)) {
-            let Some(function) = self.function(elf, &function) else {
+        for function in &all {
+            let others = function.raw_name().and_then(|name| named.get(name));
+            if !others.is_some_and(|others| Self::is_called(function, others)) {
+                continue;
+            }
+            let Some(function) = self.function(elf, function) else {
                 continue;
             };
             budget = match budget.checked_sub(function.name.len()) {
@@ -153,6 +165,17 @@ impl GoNames {
         }
         found.sort_by_key(|function| function.address);
         found
+    }
+
+    /// Of functions of one name the one that code of Go's compiler calls. The others are in assembly
+    /// language, or lead from there to it: of the functions that the runtime knows by a number such
+    /// a wrapper has the highest (`FuncIDWrapper` of `internal/abi/symtab.go`).
+    fn is_called(function: &GoFunction<'_>, others: &[GoFunction<'_>]) -> bool {
+        let rank = |function: &GoFunction<'_>| {
+            let is_assembly = function.code() == Some(GoCode::Assembly);
+            (is_assembly, function.number(), function.begin)
+        };
+        others.iter().all(|other| rank(function) <= rank(other))
     }
 
     fn function(&self, elf: &Elf, function: &GoFunction<'_>) -> Option<Function> {

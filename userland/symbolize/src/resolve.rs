@@ -164,9 +164,17 @@ impl Binary {
         self.go_names()?.extent(address)
     }
 
-    /// What made the code at an address, by Go's own table; `None` for what is not Go's.
+    /// What made the code at an address, by Go's own table; `None` for what is not Go's. What leads
+    /// from assembly language to a compiled function is of the former.
     pub fn go_code(&self, address: Address) -> Option<GoCode> {
-        self.go_names()?.code(address)
+        let code = self.go_names()?.code(address)?;
+        let mut names = self.functions_at(address).iter();
+        Some(
+            match names.any(|function| function.name.ends_with(".abi0")) {
+                true => GoCode::Assembly,
+                false => code,
+            },
+        )
     }
 
     /// The name of the type of Go that is described at an address, as `%T` prints it.

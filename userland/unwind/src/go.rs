@@ -29,6 +29,8 @@ const INJECTED: [&str; 3] = [
 ];
 /// What a signal handler returns to: `sigreturn` until Go 1.20.
 const RESTORERS: [&str; 2] = ["runtime.sigreturn__sigaction", "runtime.sigreturn"];
+/// Where a program begins, and the function that it goes on in.
+const STARTS: [&str; 2] = ["_rt0_amd64_linux", "_rt0_amd64"];
 /// The signal handler, which Go's own walks end at.
 const HANDLER: &str = "runtime.sigtramp";
 /// What chooses the next goroutine of a thread.
@@ -147,7 +149,8 @@ impl<'a> Reader<'a> {
         let flags = function.flags()?;
         let name = function.name().unwrap_or_default();
         let is_handler = name == HANDLER && self.restorer.is_some();
-        if flags & GO_FLAG_TOP_FRAME != 0 && !is_handler {
+        let is_start = STARTS.contains(&&*name);
+        if is_start || flags & GO_FLAG_TOP_FRAME != 0 && !is_handler {
             return Some(ranges.add(begin, end, bare(Base::Outermost)));
         }
         if let Some(code) = self.code(function) {

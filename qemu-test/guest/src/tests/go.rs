@@ -19,12 +19,12 @@ const CALLS: u64 = 125;
 
 /// What the victim said of its calls, sorted, and the goroutine of each worker.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Said {
     calls: Vec<String>,
     goroutines: BTreeMap<String, u64>,
 }
 
-fn told(stdout: &str) -> Told {
+fn said_in(stdout: &str) -> Said {
     let of_kind = |kind: &'static str| stdout.lines().filter_map(move |l| l.strip_prefix(kind));
     let mut calls: Vec<String> = of_kind("call ").map(str::to_owned).collect();
     calls.sort();
@@ -32,26 +32,26 @@ fn told(stdout: &str) -> Told {
         let (worker, number) = line.split_once(" goroutine ").expect("both");
         (worker.to_owned(), number.parse().expect("a number"))
     });
-    let told = Told {
+    let said = Said {
         calls,
         goroutines: goroutines.collect(),
     };
-    assert_eq!(told.goroutines.len() as u64, WORKERS, "{stdout}");
+    assert_eq!(said.goroutines.len() as u64, WORKERS, "{stdout}");
     assert!(stdout.ends_with("done\n") || stdout.contains("\ndone\n"));
-    told
+    said
 }
 
 /// What it says when nobody looks.
-fn untraced(program: &str) -> Told {
+fn untraced(program: &str) -> Said {
     let calls = CALLS.to_string();
     let out = Command::new(program).arg(&calls).output();
     let out = out.expect("it runs");
     assert!(out.status.success(), "{out:?}");
-    told(&String::from_utf8(out.stdout).expect("text"))
+    said_in(&String::from_utf8(out.stdout).expect("text"))
 }
 
 /// Runs a verb on these functions of the victim; gives what that said, and the objects.
-fn run(verb: &[&str], program: &str, functions: &[&str]) -> (Told, Vec<Value>, Output) {
+fn run(verb: &[&str], program: &str, functions: &[&str]) -> (Said, Vec<Value>, Output) {
     let specs = functions
         .iter()
         .map(|rest| format!("{program}:main.{rest}"));
@@ -68,17 +68,17 @@ fn run(verb: &[&str], program: &str, functions: &[&str]) -> (Told, Vec<Value>, O
     let summary = objects.last().expect("the last line");
     assert_eq!(summary["balanced"], true, "{summary}");
     assert_eq!(summary["lost_full"], 0, "{summary}");
-    (told(&got.stdout), objects, got)
+    (said_in(&got.stdout), objects, got)
 }
 
 /// Asserts that both have the same lines, in whatever order.
-fn assert_same(mut seen: Vec<String>, mut wanted: Vec<String>) {
+fn assert_same(mut seen: Vec<String>, mut expected: Vec<String>) {
     seen.sort();
-    wanted.sort();
-    let pairs = seen.iter().zip(&wanted);
-    let differ: Vec<_> = pairs.filter(|(seen, wanted)| seen != wanted).collect();
+    expected.sort();
+    let pairs = seen.iter().zip(&expected);
+    let differ: Vec<_> = pairs.filter(|(seen, expected)| seen != expected).collect();
     assert!(differ.is_empty(), "{differ:#?}");
-    assert_eq!(seen.len(), wanted.len());
+    assert_eq!(seen.len(), expected.len());
 }
 
 fn hits(objects: &[Value]) -> impl Iterator<Item = &Value> {
@@ -170,13 +170,13 @@ fn each_call_of_go_has_its_own_values() {
             }
             "main.(*Server).handle" if hit["return"] != true => {
                 let number = field("number").as_u64().expect("a number");
-                let wanted = |index: u64| match index < number % 7 {
+                let expected = |index: u64| match index < number % 7 {
                     true => Value::from(number + index),
                     false => Value::Null,
                 };
                 assert_eq!(
                     (field("first"), field("fourth")),
-                    (&wanted(0), &wanted(3)),
+                    (&expected(0), &expected(3)),
                     "{hit}"
                 );
                 continue;
@@ -212,7 +212,7 @@ fn each_call_of_go_has_its_own_values() {
             }
         });
     }
-    let wanted = loud.calls.iter().flat_map(|call| {
+    let expected = loud.calls.iter().flat_map(|call| {
         let words: Vec<&str> = call.split(' ').collect();
         match words.as_slice() {
             ["handle", name, size, _, _, _, retry] => {
@@ -226,7 +226,7 @@ fn each_call_of_go_has_its_own_values() {
             _ => vec![call.clone()],
         }
     });
-    assert_same(seen, wanted.collect());
+    assert_same(seen, expected.collect());
     assert!(moved > 0, "no stack was moved");
     let counts = counts(&objects);
     let all = WORKERS * CALLS;
@@ -268,7 +268,7 @@ fn a_stripped_program_of_go_is_traced_and_counted() {
             _ => format!("handle {} {}", field("size"), field("length")),
         });
     }
-    let wanted = said.calls.iter().filter_map(|call| {
+    let expected = said.calls.iter().filter_map(|call| {
         let words: Vec<&str> = call.split(' ').collect();
         match words.as_slice() {
             ["split", _, number, "=", _, count, ..] => Some(format!("split {number} {count}")),
@@ -276,7 +276,7 @@ fn a_stripped_program_of_go_is_traced_and_counted() {
             _ => None,
         }
     });
-    assert_same(seen, wanted.collect());
+    assert_same(seen, expected.collect());
     are_counted(&program);
     fs::remove_file(stripped).expect("it is ours");
 }

@@ -142,8 +142,9 @@ fn callers_have_called(name: &str, seconds: &str) {
         assert_eq!(wrong, None, "{:?}", functions(row, name));
     }
     println!("{name}: {all}, cut: {cut:?}");
-    assert!(all > 500, "{all}");
-    assert!(cut.values().sum::<u64>() * 100 <= all * 2, "{cut:?}");
+    assert!(all > 200, "{all}");
+    // Besides, some of threads that are being made, of which there are few.
+    assert!(cut.values().sum::<u64>() <= all * 2 / 100 + 10, "{cut:?}");
 }
 
 /// The frames of a row from the innermost one on that is in a program; none for those of others.

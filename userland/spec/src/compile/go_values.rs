@@ -90,7 +90,7 @@ impl Compiler<'_> {
         Ok(WordShape::Map)
     }
 
-    /// A field of at most so many bytes at an address, after how many there are.
+    /// A field of at most `most` bytes at an address, after how many there are.
     fn bytes(
         &mut self,
         address: &Value,

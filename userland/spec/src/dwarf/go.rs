@@ -14,6 +14,7 @@ use super::DebugInfo;
 use crate::scope::ValuePlace;
 use crate::types::{GoKind, Shape, TypeId};
 use crate::value::Value;
+use nsprobe_symbolize::{Address, GoCode};
 
 /// DWARF numbers of the registers for integers and pointers, in order: rax, rbx, rcx, rdi, rsi, r8
 /// to r11.
@@ -197,6 +198,11 @@ impl<'a> DebugInfo<'a> {
         moment: &Moment,
         is_result: bool,
     ) -> Result<Result<Passed, String>, DwarfError> {
+        if self.binary.go_code(Address(moment.outer_entry)) != Some(GoCode::Compiled) {
+            return Ok(Err(
+                "the function is not called as those of Go's compiler".to_owned()
+            ));
+        }
         let function = self.units.node(moment.function.outer)?;
         // The dictionary that code for several types gets is no parameter in the debug information.
         let is_generic = self
