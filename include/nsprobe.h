@@ -756,12 +756,11 @@ struct nsprobe_pid_namespace {
 
 /*
  * nsprobe_probe.flags: of a NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END or
- * NSPROBE_PROBE_LEAVE: the function is one of Go's, with the goroutine's g in
- * %r14 (Go's struct nsprobe_a_b_i_internal). Its stack may move during the
- * call, which is known by the address space, the goroutine, how far its return
- * address is below the top of the goroutine's stack, and nsprobe_probe.call. A
- * call that begins where %r14 is no goroutine whose stack it is on counts as
- * missed.
+ * NSPROBE_PROBE_LEAVE: the function is one of Go's compiler, which has the
+ * goroutine's g in %r14. Its stack may move during the call, which is known by
+ * the address space, the goroutine, how far its return address is below the top
+ * of the goroutine's stack, and nsprobe_probe.call. A call that begins where
+ * %r14 is no goroutine whose stack it is on counts as missed.
  */
 #define NSPROBE_PROBE_GO (1U << 10)
 

@@ -5,7 +5,6 @@
 # Inputs:  FOLDER, and names of victims, all by default; qemu-test/victims/*.c, *.cc and *.go.
 #          In C and C++ a line "flags: …" in a file's first comment is given to the compiler
 #          after the defaults, and a line "musl: …" in the same way, for that C library as well.
-#          A line "stripped: …" in Go makes NAME_stripped, too.
 # Outputs: FOLDER/NAME for each source, FOLDER/NAME_musl and that library. Only what is
 #          older than its source, or than a header, is made again.
 # shellcheck source=scripts/lib.sh
@@ -32,11 +31,7 @@ commands() {
         [ "$program" -nt "$file" ] && [ "$program" -nt "$PROJECT/include/nsprobe.h" ] &&
             [ -z "$(find "$sources" -name '*.h' -newer "$program")" ] && continue
         case $name in
-        *.go)
-            echo "go build -o $program $file"
-            [ -z "$(words stripped "$file")" ] ||
-                echo "go build -ldflags=-s -o ${program}_stripped $file"
-            ;;
+        *.go) echo "go build -o $program $file" ;;
         *)
             compiler=gcc-14
             [ "${name##*.}" = c ] || compiler=g++-14

@@ -189,19 +189,25 @@ impl Row {
         self.container.store(container, Relaxed);
         self.function.store(frame.function.into(), Relaxed);
         self.digest.store(frame.digest, Relaxed);
-        self.low.store(frame.stack.low, Relaxed);
-        self.high.store(frame.stack.high, Relaxed);
+        if frame.goroutine != 0 {
+            self.low.store(frame.stack.low, Relaxed);
+            self.high.store(frame.stack.high, Relaxed);
+        }
         self.call.store(call);
         let published = (state & !KIND).wrapping_add(KIND.wrapping_add(1)) | TAKEN;
         self.state.store(published, Release);
     }
 
-    /// Where the call of this row began.
-    fn stack(&self) -> GoStack {
-        GoStack {
+    /// Where the call of this row began, if it ends on another stack.
+    fn moved_from(&self, frame: &Frame) -> Option<GoStack> {
+        if frame.goroutine == 0 {
+            return None;
+        }
+        let began = GoStack {
             low: self.low.load(Relaxed),
             high: self.high.load(Relaxed),
-        }
+        };
+        (began != frame.stack).then_some(began)
     }
 
     fn free(&self, state: u64) {
@@ -337,7 +343,7 @@ impl UnderWay {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
                 let ended = EndedCall {
                     call: row.call.load(),
-                    moved_from: Some(row.stack()).filter(|stack| *stack != frame.stack),
+                    moved_from: row.moved_from(frame),
                 };
                 row.free(state);
                 self.count(frame.space, -1);

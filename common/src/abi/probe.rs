@@ -135,7 +135,7 @@ pub const PROBE_MAY_HANG: u32 = 1 << 8;
 pub const PROBE_LOCKS: u32 = 1 << 9;
 
 /// [`Probe::flags`]: of a [`PROBE_BEGIN`], [`PROBE_END`] or [`PROBE_LEAVE`]: the function is one of
-/// Go's, with the goroutine's `g` in %r14 (Go's `ABIInternal`). Its stack may move during the call,
+/// Go's compiler, which has the goroutine's `g` in %r14. Its stack may move during the call,
 /// which is known by the address space, the goroutine, how far its return address is below the top
 /// of the goroutine's stack, and [`Probe::call`]. A call that begins where %r14 is no goroutine
 /// whose stack it is on counts as `missed`.
