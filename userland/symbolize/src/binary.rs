@@ -266,12 +266,12 @@ impl Binary {
     /// The functions of Go that a generic one was made into, which is named as Go's own traces do,
     /// `main.Map[...]`, or without the brackets.
     fn instances(&self, name: &str) -> Vec<&Function> {
+        let wanted = without_types(name);
         let all = self.functions().iter();
-        all.filter(|function| {
-            function.name.contains('[')
-                && (generic(&function.name, "[...]") == name || generic(&function.name, "") == name)
-        })
-        .collect()
+        let generic = all.filter(|function| function.name.contains('['));
+        generic
+            .filter(|function| without_types(&function.name) == wanted)
+            .collect()
     }
 
     /// The functions of that raw name, and the copies of them.
@@ -519,18 +519,13 @@ impl Binary {
     }
 }
 
-/// A name of Go with `instead` in place of the types that a generic function was made for.
-fn generic(name: &str, instead: &str) -> String {
+/// A name of Go without the types in brackets that a generic function was made for.
+fn without_types(name: &str) -> String {
     let mut found = String::new();
     let mut depth = 0usize;
     for next in name.chars() {
         match next {
-            '[' => {
-                if depth == 0 {
-                    found.push_str(instead);
-                }
-                depth += 1;
-            }
+            '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
             next if depth == 0 => found.push(next),
             _ => {}

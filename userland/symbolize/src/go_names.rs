@@ -10,6 +10,7 @@
 use crate::elf::{u32_at, u64_at, Elf, Section};
 use crate::go::{GoCode, GoFunction, GoTable};
 use crate::resolve::SourceFrame;
+use crate::sections::SectionData;
 use crate::{Address, FileOffset, Function, FunctionKind};
 use object::elf;
 use std::collections::HashMap;
@@ -45,7 +46,7 @@ const WORD_DATA: u64 = 40;
 /// The functions of a file in Go's own table.
 #[derive(Debug)]
 pub(crate) struct GoNames {
-    table: Vec<u8>,
+    table: SectionData,
     text: u64,
     /// What `FUNCDATA` is counted from.
     data: Option<u64>,
@@ -89,13 +90,13 @@ impl GoNames {
             text,
             data,
             types,
-            table: bytes,
+            table: bytes.into(),
         })
     }
 
     /// The table's bytes and the address that it counts from.
-    pub(crate) fn into_table(self) -> (Vec<u8>, Address) {
-        (self.table, Address(self.text))
+    pub(crate) fn table(&self) -> (SectionData, Address) {
+        (SectionData::clone(&self.table), Address(self.text))
     }
 
     /// The frames at the address, the innermost first; none in padding and elsewhere.

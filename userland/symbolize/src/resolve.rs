@@ -197,7 +197,8 @@ impl Binary {
     }
 
     pub(crate) fn go_names(&self) -> Option<&GoNames> {
-        self.go.get_or_init(|| GoNames::read(&self.elf)).as_ref()
+        let read = || self.is_go().then(|| GoNames::read(&self.elf)).flatten();
+        self.go.get_or_init(read).as_ref()
     }
 
     fn go_frames(&self, query: &Query) -> Vec<SourceFrame> {

@@ -157,13 +157,11 @@ const GO_CALLED_BY_C: &str = "crosscall2";
 
 /// What Go's linker writes, as far as it can be read.
 fn go_sections(binary: &Binary) -> GoSections {
-    let elf = &binary.elf;
-    let read = binary.is_go().then(|| GoNames::read(elf)).flatten();
-    let read = read.map(GoNames::into_table);
-    let (table, text) = read.unwrap_or_else(|| (Vec::new(), Address(0)));
+    let names = binary.go_names();
+    let (table, text) = names.map_or_else(|| (Arc::from([]), Address(0)), GoNames::table);
     GoSections {
-        code: go_code(elf, &table, text),
-        table: table.into(),
+        code: go_code(&binary.elf, &table, text),
+        table,
         text,
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Row {
 /// Where the frame of the function is, in front of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
-    /// So many bytes above the stack pointer is the return address; `rbp` is saved so far from
+    /// The return address is this number of bytes above the stack pointer; `rbp` is saved so far from
     /// the frame's address.
     Above(i32, Option<i32>),
     /// The function's `rbp` leads to it.
