@@ -15,12 +15,12 @@
 
 mod exits;
 mod flow;
-mod stack_check;
+mod go;
 
 pub use exits::{
     exits, Behind, Condition, Exits, FileCode, Left, Target, Unclear, When, JUMPS_MAX,
 };
-pub use stack_check::{behind_stack_check, keeps_goroutine};
+pub use go::{behind_stack_check, keeps_goroutine};
 
 use flow::Flow;
 use iced_x86::{

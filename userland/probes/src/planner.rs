@@ -371,10 +371,8 @@ impl Planner<'_> {
         if !compiled.at_return {
             return Ok(Ok(None));
         }
-        if place.binary.is_go() {
-            if let Err(why) = self.check_go(spot)? {
-                return Ok(Err(why));
-            }
+        if let Err(why) = self.check_go(spot)? {
+            return Ok(Err(why));
         }
         if probe_query.return_probes {
             self.note(format!(
@@ -398,10 +396,11 @@ impl Planner<'_> {
         Ok(Ok(found.with_programs(|code| Some(self.share(code)))))
     }
 
-    /// Whether the returns of a function of a Go program can be seen; or why they cannot be.
+    /// Whether it is no function of a Go program, or one whose returns can be seen; or why they
+    /// cannot be.
     fn check_go(&self, spot: &Spot) -> anyhow::Result<Result<(), String>> {
         let (binary, path) = (self.place.binary, self.place.path.display());
-        if !binary.has_go_names() {
+        if binary.is_go() && !binary.has_go_names() {
             bail!(
                 "{path} is a program of a Go before 1.18, or its table of functions cannot be \
                  read: its returns are not seen"

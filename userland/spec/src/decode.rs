@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fields of a hit, and the keys of rows, back into values.
 
+use crate::go_interface::held;
 use crate::layout::Layout;
 use crate::syntax::ValueFormat;
 use serde::{Deserialize, Serialize};
@@ -183,45 +184,6 @@ impl FieldValue {
             }
             value => value,
         }
-    }
-}
-
-/// Types of Go's library whose values begin with their text.
-const WITH_TEXT: [&str; 4] = [
-    "string",
-    "*errors.errorString",
-    "*fmt.wrapError",
-    "*fmt.wrapErrors",
-];
-
-/// The value of a type of Go that an interface holds, by its address, the word there, and the
-/// string there.
-fn held(name: &str, data: u64, first: Option<u64>, text: FieldValue) -> FieldValue {
-    let number = |bits: u32, signed: bool| {
-        let word = first.map(|word| word << (64 - bits));
-        word.map_or(FieldValue::Absent, |word| match signed {
-            true => FieldValue::Signed(word as i64 >> (64 - bits)),
-            false => FieldValue::Unsigned(word >> (64 - bits)),
-        })
-    };
-    match name {
-        _ if WITH_TEXT.contains(&name) => text,
-        "int" | "int64" => number(64, true),
-        "int32" => number(32, true),
-        "int16" => number(16, true),
-        "int8" => number(8, true),
-        "uint" | "uint64" | "uintptr" => number(64, false),
-        "uint32" => number(32, false),
-        "uint16" => number(16, false),
-        "uint8" => number(8, false),
-        "bool" => match number(8, false) {
-            FieldValue::Unsigned(value) => FieldValue::Bool(value != 0),
-            value => value,
-        },
-        "float64" => first.map_or(FieldValue::Absent, |word| {
-            FieldValue::Float(f64::from_bits(word))
-        }),
-        _ => FieldValue::Hex(data),
     }
 }
 

@@ -10,6 +10,7 @@
 mod compile;
 pub mod decode;
 pub mod dwarf;
+mod go_interface;
 mod layout;
 mod plain;
 mod resolve;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A place of which nothing is known but the calling convention.
 
+use crate::scope::no_goroutine;
 use crate::types::{Member, Shape, Type, TypeId};
 use crate::{Scope, ScopeError, Typed, Value, ValuePlace, Variable, VariableRole};
 use nsprobe_common::program::Register;
@@ -58,8 +59,8 @@ impl Plain<'_> {
 }
 
 impl Plain<'_> {
-    /// Whether the place is in code of Go's compiler.
-    fn is_go(&self) -> Result<bool, ScopeError> {
+    /// Whether the place is in code of Go's compiler, which has conventions of its own.
+    fn is_compiled_go(&self) -> Result<bool, ScopeError> {
         let Some(binary) = self.binary.filter(|binary| binary.is_go()) else {
             return Ok(false);
         };
@@ -78,6 +79,20 @@ impl Plain<'_> {
             .with_help("registers are written %rax")),
         }
     }
+
+    /// The number of the goroutine, whose `g` is in %r14: at this offset of that, if it is known.
+    pub(crate) fn goid_at(&self, offset: Option<u64>) -> Result<Value, ScopeError> {
+        if !self.is_compiled_go()? {
+            return Err(no_goroutine());
+        }
+        let offset = offset.ok_or_else(|| {
+            ScopeError::new(
+                "$goid: where this version of Go has the number of a goroutine is not known without \
+                 its debug information",
+            )
+        })?;
+        Ok(Value::Register(Register::R14).plus(offset).load(8, false))
+    }
 }
 
 /// A word of the arguments or results of a function of Go: of types that need no more than these
@@ -93,11 +108,6 @@ fn go_word(index: usize, what: &str) -> Result<Typed, ScopeError> {
                 GO_WORDS.len()
             ))
         })
-}
-
-/// The number of the goroutine whose `g` is in %r14, at an offset of that.
-pub(crate) fn goid_at(offset: u64) -> Value {
-    Value::Register(Register::R14).plus(offset).load(8, false)
 }
 
 fn in_register(register: Register) -> Typed {
@@ -154,7 +164,7 @@ impl Scope for Plain<'_> {
         let index = number
             .checked_sub(1)
             .ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
-        if self.is_go()? {
+        if self.is_compiled_go()? {
             return go_word(index, "arguments");
         }
         let value = match ARGUMENTS.get(index) {
@@ -180,7 +190,7 @@ impl Scope for Plain<'_> {
         let index = number
             .checked_sub(1)
             .ok_or_else(|| ScopeError::new("results are counted from 1: $retval1"))?;
-        match self.is_go()? {
+        match self.is_compiled_go()? {
             true => go_word(index, "results"),
             false if index == 0 => Ok(in_register(Register::Rax)),
             false => Err(ScopeError::new("only functions of Go have several results")),
@@ -188,18 +198,7 @@ impl Scope for Plain<'_> {
     }
 
     fn goid(&self) -> Result<Value, ScopeError> {
-        if !self.is_go()? {
-            return Err(ScopeError::new(
-                "$goid: only code of Go's compiler has a goroutine",
-            ));
-        }
-        let offset = self.binary.and_then(Binary::goid_offset);
-        offset.map(goid_at).ok_or_else(|| {
-            ScopeError::new(
-                "$goid: where this version of Go has the number of a goroutine is not known without \
-                 its debug information",
-            )
-        })
+        self.goid_at(self.binary.and_then(Binary::goid_offset))
     }
 
     fn has_libcxx(&self) -> bool {

@@ -213,9 +213,6 @@ impl Resolver<'_> {
             ExpressionKind::Number(value) => {
                 Ok(Thing::value(Value::Constant(*value), Of::integer(8, true)))
             }
-            ExpressionKind::Name(name) if name == "nil" && self.scope.is_go() => {
-                Ok(Thing::value(Value::Constant(0), Of::integer(8, false)))
-            }
             ExpressionKind::Name(name) => self.variable(name, span),
             ExpressionKind::Argument(number) => {
                 let found = self.scope.argument(*number as usize);
@@ -336,10 +333,6 @@ impl Resolver<'_> {
     /// The number that an expression is.
     pub(crate) fn scalar(&self, expression: &Expression) -> Result<Scalar, SpecError> {
         let thing = self.thing(expression)?;
-        let thing = match self.word_of_nil(&thing, &expression.span)? {
-            Some(word) => word,
-            None => thing,
-        };
         self.load(thing, &expression.span)
     }
 

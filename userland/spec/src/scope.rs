@@ -91,6 +91,10 @@ impl ScopeError {
     }
 }
 
+pub(crate) fn no_goroutine() -> ScopeError {
+    ScopeError::new("$goid: only code of Go's compiler has a goroutine")
+}
+
 /// What names mean at one place of one binary.
 ///
 /// For a return probe it is the scope of the function's entry: the compiler wraps
@@ -123,9 +127,7 @@ pub trait Scope {
 
     /// The number of the goroutine that runs the function.
     fn goid(&self) -> Result<Value, ScopeError> {
-        Err(ScopeError::new(
-            "$goid: only code of Go's compiler has a goroutine",
-        ))
+        Err(no_goroutine())
     }
 
     /// Whether the file's C++ uses libc++, not libstdc++.

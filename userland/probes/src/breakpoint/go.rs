@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a function of Go begins for good: behind the check of its stack; and whether one in
-//! assembly language keeps its goroutine.
+//! Functions of Go: where one begins for good, and whether one in assembly language keeps the
+//! goroutine.
 //!
-//! When there is no room, the check calls for a larger stack and then jumps to the function's
-//! beginning, which so is passed twice in one call. Nothing of its caller's has changed behind the
+//! The compiler's functions check their stack first. When there is no room, the check calls for a larger stack and then jumps to the function's
+//! beginning, which is passed twice in that call. Nothing of its caller's has changed behind the
 //! check (`stacksplit` of `src/cmd/internal/obj/x86/obj6.go`): it computes in %r12, which holds
 //! nothing at a call.
 

@@ -42,12 +42,9 @@ impl Compiler<'_> {
         let member = |name| self.resolver.loaded_member(thing, name, &field.span);
         let data = member("data")?;
         // One without methods has the type itself.
-        let (first, of) = match member("tab") {
-            Ok(table) => (table.clone(), table.plus(TYPE_OF_TABLE).load(8, false)),
-            Err(_) => {
-                let of = member("_type")?;
-                (of.clone(), of)
-            }
+        let (first, of) = match (member("tab"), member("_type")) {
+            (Ok(table), _) => (table.clone(), table.plus(TYPE_OF_TABLE).load(8, false)),
+            (Err(_), of) => (of.clone()?, of?),
         };
         let in_file = Value::binary(Subtract, of, Value::Image(0));
         // What it points at: a number, or, of most errors, the address and length of their text.

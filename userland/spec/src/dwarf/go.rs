@@ -7,22 +7,22 @@ use super::expression::{
     add, register, Frame, Storage, VariableLocation, VariablePart, STACK_POINTER,
 };
 use super::names::NameKind;
+use super::place::IN_VECTOR;
 use super::types::id_of;
 use super::units::DebugNode;
 use super::variable::{unreadable, Moment};
 use super::DebugInfo;
+use crate::plain::GO_WORDS;
 use crate::scope::ValuePlace;
 use crate::types::{GoKind, Shape, TypeId};
 use crate::value::Value;
+use nsprobe_common::program::Register;
 use nsprobe_symbolize::{Address, GoCode};
 
-/// DWARF numbers of the registers for integers and pointers, in order: rax, rbx, rcx, rdi, rsi, r8
-/// to r11.
-const INTEGER_REGISTERS: [u16; 9] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 /// Vector registers for numbers with a fraction.
 const VECTOR_REGISTERS: usize = 15;
 /// Most parts of a value in registers.
-const PARTS_MAX: usize = INTEGER_REGISTERS.len() + VECTOR_REGISTERS;
+const PARTS_MAX: usize = GO_WORDS.len() + VECTOR_REGISTERS;
 /// Deepest nesting of members.
 const NESTING_MAX: usize = 16;
 /// Most types that are looked at for one value.
@@ -53,7 +53,7 @@ enum Passed {
     /// Nowhere: it has no bytes.
     Nothing,
     /// Each part in a register; `None` is a vector register.
-    Registers(Vec<(Part, Option<u16>)>),
+    Registers(Vec<(Part, Option<Register>)>),
     /// On the stack, this number of bytes above the return address.
     Stack(u64),
 }
@@ -83,7 +83,7 @@ impl Taken {
         }
     }
 
-    fn registers(&mut self, parts: &Parts) -> Option<Vec<(Part, Option<u16>)>> {
+    fn registers(&mut self, parts: &Parts) -> Option<Vec<(Part, Option<Register>)>> {
         if parts.has_array {
             return None;
         }
@@ -97,7 +97,7 @@ impl Taken {
                 }
                 false => {
                     integers += 1;
-                    Some(*INTEGER_REGISTERS.get(integers - 1)?)
+                    Some(*GO_WORDS.get(integers - 1)?)
                 }
             };
             found.push((*part, register));
@@ -330,12 +330,10 @@ impl Parts {
 }
 
 /// The parts of a value of `bytes` that is in registers; what lies between them counts as zero.
-fn in_registers(parts: &[(Part, Option<u16>)], bytes: u64) -> Vec<VariablePart> {
-    let in_register = |number: &Option<u16>| match number {
-        Some(number) => register(*number).map_or_else(Storage::Nowhere, Storage::Value),
-        None => {
-            Storage::Nowhere("it is in a vector register, and those are not recorded".to_owned())
-        }
+fn in_registers(parts: &[(Part, Option<Register>)], bytes: u64) -> Vec<VariablePart> {
+    let in_register = |register: &Option<Register>| match register {
+        Some(register) => Storage::Value(Value::Register(*register)),
+        None => Storage::Nowhere(IN_VECTOR.to_owned()),
     };
     let part = |bits: u64, storage| VariablePart {
         bits: Some(bits.saturating_mul(8)),

@@ -16,6 +16,9 @@ use crate::value::{Value, Width};
 use gimli::AttributeValue;
 use std::rc::Rc;
 
+/// Why what is in a vector register is not to be had.
+pub(super) const IN_VECTOR: &str = "it is in a vector register, and those are not recorded";
+
 /// Most bytes of something that is not in memory.
 const BYTES_MAX: u64 = 256;
 /// Most parts of something that lies in several places.
@@ -116,7 +119,7 @@ impl<'a> DebugInfo<'a> {
 fn word(number: Option<u16>) -> Result<Value, String> {
     match number {
         Some(number) => register(number),
-        None => Err("it is in a vector register, and those are not recorded".to_owned()),
+        None => Err(IN_VECTOR.to_owned()),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::plain::Plain;
 use crate::scope::{Scope, ScopeError, Typed, Variable, VariableRole};
 use crate::types::{GoKind, Member, Shape, Type, TypeId, Variants};
 use crate::value::Value;
-use nsprobe_symbolize::{Address, GoCode};
+use nsprobe_symbolize::Address;
 use std::rc::Rc;
 
 /// Similar names that an error lists.
@@ -197,18 +197,24 @@ impl<'a> DebugScope<'_, 'a> {
     /// What is known without debug information, where that is an assembler's: it names functions,
     /// but not what they take and return.
     fn of_assembler(&self) -> InScope<Option<Plain<'_>>> {
-        let moment = &self.moment;
-        let language = self
-            .debug
-            .guarded(|| self.debug.units.language(moment.function.die.unit))?;
-        let is_assembler = language == Some(gimli::DW_LANG_Mips_Assembler);
-        Ok(is_assembler.then(|| Plain {
-            address: moment.address,
-            at_function: moment.at_entry(),
+        let is_assembler = self.language()? == Some(gimli::DW_LANG_Mips_Assembler);
+        Ok(is_assembler.then(|| self.plain("it is written in assembler")))
+    }
+
+    /// What is known without debug information.
+    fn plain(&self, why: &'static str) -> Plain<'_> {
+        Plain {
+            address: self.moment.address,
+            at_function: self.moment.at_entry(),
             changes_arguments: false,
             binary: Some(self.debug.binary),
-            why: "it is written in assembler".into(),
-        }))
+            why: why.into(),
+        }
+    }
+
+    fn language(&self) -> InScope<Option<gimli::DwLang>> {
+        let unit = self.moment.function.die.unit;
+        Ok(self.debug.guarded(|| self.debug.units.language(unit))?)
     }
 
     fn go_result(&self, number: usize) -> InScope<Typed> {
@@ -293,21 +299,8 @@ impl Scope for DebugScope<'_, '_> {
     }
 
     fn goid(&self) -> InScope<Value> {
-        let function = self.moment.function.entry;
-        match self.debug.guarded(|| self.debug.goid_offset())? {
-            Some(offset) if self.debug.binary.go_code(function) == Some(GoCode::Compiled) => {
-                Ok(crate::plain::goid_at(offset))
-            }
-            // Which says why not.
-            _ => Plain {
-                address: function.0,
-                at_function: false,
-                changes_arguments: false,
-                binary: Some(self.debug.binary),
-                why: "".into(),
-            }
-            .goid(),
-        }
+        let offset = self.debug.guarded(|| self.debug.goid_offset())?;
+        self.plain("").goid_at(offset)
     }
 
     fn has_libcxx(&self) -> bool {
@@ -323,9 +316,8 @@ impl Scope for DebugScope<'_, '_> {
     }
 
     fn is_go(&self) -> bool {
-        let unit = self.moment.function.die.unit;
-        let language = self.debug.guarded(|| self.debug.units.language(unit));
-        language.is_ok_and(|language| language == Some(gimli::DW_LANG_Go))
+        self.language()
+            .is_ok_and(|language| language == Some(gimli::DW_LANG_Go))
     }
 
     fn members(&self, id: TypeId) -> InScope<Rc<[Member]>> {

@@ -417,23 +417,6 @@ impl Resolver<'_> {
         })
     }
 
-    /// The word of an interface or a slice of Go that is zero where that is nil.
-    pub(super) fn word_of_nil(
-        &self,
-        thing: &Thing,
-        span: &Span,
-    ) -> Result<Option<Thing>, SpecError> {
-        let Of::Known(kind) = &thing.of else {
-            return Ok(None);
-        };
-        let member = |name| self.member_of(thing.clone(), name, span);
-        match self.go_kind(&kind.shape, span)? {
-            Some(GoKind::Interface) => member("tab").or_else(|_| member("_type")).map(Some),
-            Some(GoKind::Slice) => member("array").map(Some),
-            Some(GoKind::String) | None => Ok(None),
-        }
-    }
-
     /// An element of a slice of Go; it is absent where the slice has none of that number.
     fn element_of_slice(
         &self,

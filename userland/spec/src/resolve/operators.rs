@@ -3,7 +3,7 @@
 
 use super::{error, Of, Resolver, Scalar};
 use crate::syntax::{Binary, Expression, ExpressionKind, Span, Unary};
-use crate::types::Shape;
+use crate::types::{GoKind, Shape};
 use crate::value::BinaryOperator as Operator;
 use crate::SpecError;
 use crate::Value;
@@ -48,12 +48,39 @@ impl Resolver<'_> {
             {
                 self.text(*operator, a, b, span).map(boolean)
             }
+            ExpressionKind::Binary(operator @ (Binary::Equal | Binary::NotEqual), a, b)
+                if self.is_nil(a) || self.is_nil(b) =>
+            {
+                let of = if self.is_nil(a) { b } else { a };
+                let value = compare(*operator, self.word_of_nil(of)?, Value::Constant(0), false);
+                Ok(boolean(value))
+            }
             ExpressionKind::Binary(Binary::Matches, ..) => error(
                 span,
                 "~ compares with a string that ends in *: NAME ~ \"text*\"",
             ),
             ExpressionKind::Binary(operator, a, b) => self.arithmetic(*operator, a, b),
             _ => error(span, "this is no number"),
+        }
+    }
+
+    fn is_nil(&self, expression: &Expression) -> bool {
+        let is_so_called = matches!(&expression.kind, ExpressionKind::Name(name) if name == "nil");
+        is_so_called && self.scope.is_go()
+    }
+
+    /// The word of a value of Go that is zero where that is nil.
+    fn word_of_nil(&self, of: &Expression) -> Result<Value, SpecError> {
+        let thing = self.thing(of)?;
+        let kind = match &thing.of {
+            Of::Known(kind) => self.go_kind(&kind.shape, &of.span)?,
+            _ => None,
+        };
+        let member = |name| self.loaded_member(&thing, name, &of.span);
+        match kind {
+            Some(GoKind::Interface) => member("tab").or_else(|_| member("_type")),
+            Some(GoKind::Slice) => member("array"),
+            Some(GoKind::String) | None => Ok(self.scalar(of)?.value),
         }
     }
 
