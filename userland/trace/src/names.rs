@@ -7,16 +7,16 @@
 //!
 //! `origin` finds the file of an object (`probed_file`: those that are probed), `search` its debug
 //! files, `debuginfod` those of servers; `build_id` reads the id of a mapping. `jit` knows
-//! generated code. `load_queue` takes files whose unwind rows are needed, `function_names` names
+//! generated code. `load_queue` takes files whose unwind rows are needed, `address_names` names
 //! values that are addresses of functions.
 
+pub mod address_names;
 pub mod build_id;
 mod cache;
 pub mod debuginfod;
 mod file_state;
 mod files;
 mod frames;
-pub mod function_names;
 pub(crate) mod jit;
 mod jobs;
 mod line;

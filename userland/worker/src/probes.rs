@@ -54,7 +54,7 @@ impl SandboxedBinary {
     }
 
     /// The function that holds an address by the file's own count, and the distance from
-    /// its beginning.
+    /// its beginning; or the type of Go that is described there.
     pub fn function_at(&self, address: u64) -> Result<Option<String>, WorkerError> {
         let request = Request::FunctionAt {
             object: self.subject().number,

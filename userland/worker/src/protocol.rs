@@ -102,7 +102,8 @@ pub enum Request {
         /// From which function on.
         from: u64,
     },
-    /// The function that holds an address by the file's own count.
+    /// The function that holds an address by the file's own count, or the type of Go that is
+    /// described there.
     FunctionAt {
         /// The number.
         object: u32,

@@ -13,7 +13,7 @@ use nsprobe_spec::decode::{self, FieldFormat, FieldValue, WordShape};
 use nsprobe_trace::hits::assembler::{HitAssembler, Ready};
 use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::hits::lookup::{kernel_addresses, whole_stack, words_of};
-use nsprobe_trace::names::function_names::name_symbols;
+use nsprobe_trace::names::address_names::name_addresses;
 use nsprobe_trace::recording::capsule::{Capsule, Offline};
 use nsprobe_trace::summary::Summary;
 use nsprobe_trace::tasks::Place;
@@ -222,7 +222,7 @@ impl Counts {
         if let Some(label) = self.labels.get(&hit.probe) {
             let mut values = decode::fields(&label.fields, details.fields);
             if let Some(functions) = label.symbols.as_deref() {
-                name_symbols(&mut values, functions);
+                name_addresses(&mut values, functions);
             }
             let named = label.fields.iter().zip(values);
             let mut named = named.filter(|(field, _)| field.name == name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Labels of the probes of a trace.
 
-use crate::names::function_names::FunctionNames;
+use crate::names::address_names::AddressNames;
 use crate::names::probed_file::FileId;
 use crate::placeless::Placeless;
 use libnsprobe::ProbeId;
@@ -27,7 +27,7 @@ pub struct ProbeLabel {
     /// The fields of its records.
     pub fields: Rc<[FieldFormat]>,
     /// The functions of the probed file, when fields are named by them.
-    pub symbols: Option<Rc<dyn FunctionNames>>,
+    pub symbols: Option<Rc<dyn AddressNames>>,
     /// The number of its planned probe.
     pub planned: usize,
     /// What its hits mean for the planned probe.

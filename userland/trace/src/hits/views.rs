@@ -5,7 +5,7 @@ use crate::hits::assembler::Ready;
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{kernel_addresses, whole_stack, Lookup};
 use crate::hits::view::{FrameView, HitView, KernelFrame};
-use crate::names::function_names::name_symbols;
+use crate::names::address_names::name_addresses;
 use crate::names::jit::Moment;
 use libnsprobe::common::record::Hit;
 use nsprobe_spec::decode;
@@ -77,7 +77,7 @@ impl Views {
             formats => decode::fields(formats, details.fields),
         };
         if let Some(binary) = label.and_then(|label| label.symbols.as_deref()) {
-            name_symbols(&mut values, binary);
+            name_addresses(&mut values, binary);
         }
         let container = lookup.container(hit);
         Some(take(&HitView {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files that are probed.
 
-use crate::names::function_names::FunctionNames;
+use crate::names::address_names::AddressNames;
 use libnsprobe::common::abi::ObjectIdentity;
 use std::fs::File;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct ProbedFile {
     /// The build-id that it claims.
     pub build_id: Option<Vec<u8>>,
     /// Its functions, where fields are named by them.
-    pub(crate) functions: Option<Rc<dyn FunctionNames>>,
+    pub(crate) functions: Option<Rc<dyn AddressNames>>,
     /// Its path, as the target sees it.
     pub path: PathBuf,
     /// Device and inode as the target's file system shows them.

@@ -10,7 +10,7 @@ pub use places::CapsulePlaces;
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::view::FrameView;
-use crate::names::function_names::FunctionNames;
+use crate::names::address_names::AddressNames;
 use crate::names::jit::Moment;
 use crate::names::named::{bare_address, in_kernel, without_object, NamedFrame};
 use crate::placeless::Placeless;
@@ -115,7 +115,7 @@ impl Capsule {
         let label = |probe| {
             let mut label = convert::label(probe);
             let names = symbols.remove(&probe.id);
-            label.symbols = names.map(|names| Rc::new(names) as Rc<dyn FunctionNames>);
+            label.symbols = names.map(|names| Rc::new(names) as Rc<dyn AddressNames>);
             label
         };
         probes.map(label).collect()
@@ -221,8 +221,8 @@ pub fn open_regular(path: &Path, options: &mut OpenOptions) -> anyhow::Result<Fi
     Ok(file)
 }
 
-impl FunctionNames for HashMap<u64, String> {
-    fn function_at(&self, address: u64) -> Option<String> {
+impl AddressNames for HashMap<u64, String> {
+    fn name_at(&self, address: u64) -> Option<String> {
         self.get(&address).cloned()
     }
 }

@@ -59,7 +59,7 @@ impl NeededNames {
 
     /// And functions whose addresses are in fields.
     pub(super) fn fields(&mut self, label: &ProbeLabel, words: &[u64]) {
-        let Some(functions) = &label.symbols else {
+        let Some(names) = &label.symbols else {
             return;
         };
         for value in decode::fields(&label.fields, words) {
@@ -69,7 +69,7 @@ impl NeededNames {
                 _ => continue,
             };
             if self.symbols.insert((label.id.0, in_file)) {
-                let name = functions.function_at(in_file);
+                let name = names.name_at(in_file);
                 let symbol = |name| SymbolName {
                     probe: label.id.0,
                     address: in_file,

@@ -6,7 +6,7 @@
 
 use crate::attach::target::Target;
 use crate::attach::tracer::ProbeInputs;
-use crate::names::function_names::FunctionNames;
+use crate::names::address_names::AddressNames;
 use crate::names::search::{DebugSearch, Reach};
 use nsprobe_containers::Opener;
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
@@ -151,8 +151,8 @@ impl Parsed {
     }
 
     /// The names of its functions.
-    pub(super) fn into_functions(self) -> FunctionsByAddress {
-        FunctionsByAddress {
+    pub(super) fn into_functions(self) -> NamesByAddress {
+        NamesByAddress {
             object: self.object,
             known: RefCell::default(),
         }
@@ -184,15 +184,15 @@ pub(crate) fn told(error: WorkerError, path: &Path) -> anyhow::Error {
     }
 }
 
-/// The functions of a file by their addresses.
+/// What is at addresses of a file.
 #[derive(Debug)]
-pub(super) struct FunctionsByAddress {
+pub(super) struct NamesByAddress {
     object: SandboxedBinary,
     known: RefCell<HashMap<u64, Option<String>>>,
 }
 
-impl FunctionNames for FunctionsByAddress {
-    fn function_at(&self, address: u64) -> Option<String> {
+impl AddressNames for NamesByAddress {
+    fn name_at(&self, address: u64) -> Option<String> {
         let mut known = self.known.borrow_mut();
         if known.len() >= NAMES_MAX {
             known.clear();
