@@ -4,8 +4,6 @@
 // a goroutine's: allocation, garbage collection, new goroutines, stacks that grow, the scheduler.
 //
 //	mixed_go SECONDS
-//
-// stripped: the same code without symbols.
 package main
 
 import (

@@ -32,11 +32,10 @@ type Request struct {
 
 type Server struct {
 	prefix string
-	depth  int
 }
 
-// Hits is a variable of the package.
-var Hits int
+// Base is a variable of the package.
+var Base = 1000
 
 //go:noinline
 func below(depth int) int {
@@ -89,6 +88,14 @@ func makeAdder(base int) func(int) int {
 		grow(more)
 		return base + more
 	}
+}
+
+// More words than there are registers, and what is never in one.
+//
+//go:noinline
+func spread(a, b, c, d, e, f, g, h int, pair [2]int32, fraction float64, i, j int8) (int, [2]int32, float64, [1]uint16, int, int, int, int, int, int, int, int8) {
+	grow(a)
+	return a + int(j), [2]int32{pair[1], pair[0]}, fraction, [1]uint16{uint16(h)}, g, f, e, d, c, b, a, i
 }
 
 //go:noinline
@@ -162,7 +169,7 @@ func goroutine() string {
 func work(index, calls int, out *strings.Builder) {
 	fmt.Fprintf(out, "worker %d goroutine %s\n", index, goroutine())
 	server := &Server{prefix: "worker" + strconv.Itoa(index)}
-	add := makeAdder(index * 1000)
+	add := makeAdder(index * Base)
 	for number := range calls {
 		number := index*calls + number
 		text := fmt.Sprintf("request%d-of-%d", number, index)
@@ -185,6 +192,9 @@ func work(index, calls int, out *strings.Builder) {
 			fmt.Fprintf(out, "call largest %d = %q %d\n", number, name, which)
 		default:
 			fmt.Fprintf(out, "call add %d = %d\n", number, add(number))
+			n := number
+			spread(n, n+1, n+2, n+3, n+4, n+5, n+6, n+7, [2]int32{int32(n), -7}, 0.5, 3, -4)
+			fmt.Fprintf(out, "call spread %d\n", n)
 			fmt.Fprintf(out, "call stays %d %d\n", number, stay(number)/2)
 			fmt.Fprintf(out, "call recovers %d = %q\n", number, recovers(number))
 			what, shown := things(number / 5)
@@ -218,7 +228,6 @@ func main() {
 		}()
 	}
 	all.Wait()
-	Hits = workers * calls
 	for index := range outs {
 		fmt.Print(outs[index].String())
 	}

@@ -215,7 +215,7 @@ impl GoCalls {
     }
 }
 
-/// What a group of instructions is told apart by.
+/// The field of an instruction's second byte that distinguishes instructions of one group.
 fn register_field(byte: u8) -> u8 {
     byte >> 3 & 7
 }

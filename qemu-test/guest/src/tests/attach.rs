@@ -311,6 +311,14 @@ fn a_failed_attach_leaves_nothing() {
             Refusal::OutsideFile,
         ),
         (of_kind(u32::MAX), Refusal::UnknownValue),
+        // Of calls that are followed to exits.
+        (
+            Probe {
+                flags: abi::PROBE_GO,
+                ..good
+            },
+            Refusal::UnknownValue,
+        ),
         // They are attached alone.
         (of_kind(abi::PROBE_SAMPLE), Refusal::UnknownValue),
         (of_kind(abi::PROBE_WAIT), Refusal::UnknownValue),

@@ -123,7 +123,7 @@ test! { core, what_would_harm_a_program_is_refused, module }
 fn what_would_harm_a_program_is_refused() {
     let _module = Module::load();
     let path = |name| victim::path(name).display().to_string();
-    let (leaves, go) = (path("leaves"), path("goroutines"));
+    let (leaves, go) = (path("leaves"), path("service"));
     let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let refused = |words: &[&str], spec: &str, part: &str| {
         let all = [words, &[spec]].concat();
@@ -138,10 +138,13 @@ fn what_would_harm_a_program_is_refused() {
     );
     refused(
         &["hist", "--return", "uretprobe", "--force"],
-        &spec(&go, "main.work"),
+        &spec(&go, "main.split"),
         "is a Go program",
     );
-    refused(&["trace"], &spec(&go, "main.work(length)"), "is a result");
+    refused(&["trace"], &spec(&go, "main.split(head)"), "is a result");
+    // It leads from assembly language to the function.
+    let by_stack = spec(&go, "runtime.newproc.abi0%return");
+    refused(&["trace"], &by_stack, "assembly language");
     refused(
         &["trace"],
         &spec(libc, "abort($retval)"),
