@@ -146,6 +146,12 @@ enum nsprobe_version {
 /* Number of struct nsprobe_drop_spans. */
 #define NSPROBE_NR_DROP_SPANS 18
 
+/* Number of struct nsprobe_hold. */
+#define NSPROBE_NR_HOLD 19
+
+/* Number of struct nsprobe_held. */
+#define NSPROBE_NR_HELD 20
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -202,6 +208,12 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_drop_spans. */
 #define NSPROBE_IOC_DROP_SPANS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_DROP_SPANS, struct nsprobe_drop_spans)
+
+/* Command of struct nsprobe_hold. */
+#define NSPROBE_IOC_HOLD _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_HOLD, struct nsprobe_hold)
+
+/* Command of struct nsprobe_held. */
+#define NSPROBE_IOC_HELD _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_HELD, struct nsprobe_held)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -304,6 +316,9 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: NSPROBE_PROBE_GO. */
 #define NSPROBE_FEATURE_GO (1ULL << 24)
+
+/* nsprobe_info.features: struct nsprobe_hold and struct nsprobe_held. */
+#define NSPROBE_FEATURE_HOLD (1ULL << 25)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -1832,6 +1847,95 @@ struct nsprobe_task_counters {
 	__u32 reserved;
 	/* Out: by NSPROBE_TASK_KIND_*. */
 	struct nsprobe_task_count kinds[NSPROBE_TASK_KINDS];
+};
+
+/* nsprobe_hold.flags: limit_ms is set; without it the request only reads. */
+#define NSPROBE_HOLD_SET (1U << 0)
+
+/* Largest nsprobe_hold.limit_ms. */
+#define NSPROBE_HOLD_MS_MAX 10000
+
+/*
+ * Most programs of a session that wait at a time; more begin at once, and count
+ * as not_held.
+ */
+#define NSPROBE_HELD_MAX 64
+
+/*
+ * Programs that reach the limit one after the other, after which no more are
+ * held.
+ */
+#define NSPROBE_HOLD_OVERDUE_MAX 3
+
+/*
+ * Makes programs wait before their first instruction, until struct nsprobe_held
+ * releases them, so that they can be probed from their first call on: those
+ * that processes start in a mount namespace that was made after the session's
+ * first NSPROBE_HOLD_SET, each file once in each root directory of each such
+ * namespace. The children of the process that asked are not held. A signal, a
+ * debugger, a freezer and the end of the session end a wait at once.
+ *
+ * While a program waits that struct nsprobe_held has not returned, the
+ * session's file is readable (poll).
+ *
+ * Errors: EINVAL; EBUSY too many sessions listen to tasks; ENOMEM; EOPNOTSUPP
+ * the kernel does not report programs; ENXIO nothing was set yet; EPERM when
+ * the caller may not trace.
+ */
+struct nsprobe_hold {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_HOLD_SET, or zero. */
+	__u32 flags;
+	/*
+	 * With NSPROBE_HOLD_SET: how long a program waits at most, up to
+	 * NSPROBE_HOLD_MS_MAX; zero releases all and ends it. Out: the limit;
+	 * zero also after NSPROBE_HOLD_OVERDUE_MAX programs have reached it.
+	 */
+	__u32 limit_ms;
+	/* Zero. */
+	__u32 reserved;
+	/* Out: programs that have waited, or do. */
+	__u64 held;
+	/* Out: of those, the ones that reached the limit. */
+	__u64 overdue;
+	/*
+	 * Out: of those, the ones that a signal, a debugger or a freezer let go
+	 * on.
+	 */
+	__u64 interrupted;
+	/* Out: programs that would have waited, if others did not already. */
+	__u64 not_held;
+	/* Out: the longest wait that is over, in nanoseconds. */
+	__u64 longest_ns;
+};
+
+/*
+ * Returns a program that waits, or releases one. What was released does not
+ * wait again: the latest 1,024 are remembered.
+ *
+ * Errors: EINVAL; ENXIO no struct nsprobe_hold was set; EPERM when the caller
+ * may not trace.
+ */
+struct nsprobe_held {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/*
+	 * In: the number of a program to release, which may wait no more; zero
+	 * to get one.
+	 */
+	__u64 release;
+	/*
+	 * Out: the number of a program that no call has returned before; zero
+	 * if there is none, or one was released.
+	 */
+	__u64 id;
+	/* Out: the process, as the session owner's pid namespace numbers it. */
+	__u32 pid;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /* Slots of a program. */

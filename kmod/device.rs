@@ -76,6 +76,8 @@ impl Driver for Device {
             abi::NR_TASK_DUMP => tasks::dump(&self.session, arg),
             abi::NR_CPU_TIMES => tasks::cpu_times(&self.session, arg),
             abi::NR_TASK_COUNTERS => tasks::counters(&self.session, arg),
+            abi::NR_HOLD => tasks::hold(&self.session, arg),
+            abi::NR_HELD => tasks::held(&self.session, arg),
             abi::NR_DROP_SPANS => tables::drop_spans(&self.session, arg),
             _ => Err(ENOTTY),
         }
@@ -139,7 +141,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_PARTIAL
             | abi::FEATURE_REMOTE
             | abi::FEATURE_WAITS
-            | abi::FEATURE_GO,
+            | abi::FEATURE_GO
+            | abi::FEATURE_HOLD,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

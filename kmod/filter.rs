@@ -123,6 +123,11 @@ impl SessionOwner {
         self.process.pid().number()
     }
 
+    /// Whether `process` is the one that opened the session.
+    pub(crate) fn is(&self, process: &Pid) -> bool {
+        self.process.is(process)
+    }
+
     /// Whether `process` may be traced, regardless of the tasks that the filter lists.
     #[inline(always)]
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {

@@ -42,6 +42,7 @@ use crate::{
     table::Table,
     tasks::{
         events::TaskEvents,
+        start_gate::{OpenGate, StartGate},
         subscription::{Failed, TaskTrace, Wanted}, //
     },
     totals::Tally, //
@@ -80,6 +81,8 @@ pub(crate) struct Session {
     reader: Mutex<Reader>,
     #[pin]
     tasks: Mutex<TaskTrace>,
+    /// Set once programs are held.
+    start_gate: SetOnce<OpenGate>,
     /// Dropped last: a session that is no longer counted holds nothing.
     tally: Tally,
 }
@@ -95,6 +98,7 @@ impl Session {
                 probes <- new_mutex!(Probes::new()),
                 reader <- new_mutex!(Reader::new()),
                 tasks <- new_mutex!(TaskTrace::new()),
+                start_gate: SetOnce::new(),
                 tally: Tally::new(),
             }),
             GFP_REQUEST,
@@ -248,6 +252,24 @@ impl Session {
         self.tasks.lock().events()
     }
 
+    /// Sets how long a program that starts in a new mount namespace waits at most; zero for none.
+    pub(crate) fn set_hold(&self, limit_ms: u32) -> Result {
+        if self.start_gate.as_ref().is_none() {
+            // Of two callers one makes it.
+            let _tasks = self.tasks.lock();
+            if self.start_gate.as_ref().is_none() {
+                self.start_gate.populate(OpenGate::new(&self.context)?);
+            }
+        }
+        self.start_gate()?.set_limit(limit_ms);
+        Ok(())
+    }
+
+    /// Where programs wait. `ENXIO` if none ever did.
+    pub(crate) fn start_gate(&self) -> Result<&StartGate> {
+        self.start_gate.as_ref().map(|gate| &**gate).ok_or(ENXIO)
+    }
+
     /// The rings, if they may be used in this way.
     fn rings_for(&self, access: Access) -> Result<&Rings> {
         let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
@@ -312,6 +334,10 @@ impl Session {
             return false;
         };
         context.waiter.arm();
+        let gate = self.start_gate.as_ref();
+        if gate.is_some_and(|gate| gate.has_unseen()) {
+            return true;
+        }
         match self.access.copy() {
             Some(Access::Read) => rings.is_readable() && self.reader.lock().is_ready(rings),
             _ => rings.is_ready(),

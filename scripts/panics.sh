@@ -20,7 +20,7 @@ set -eu
 # The crates' hashes and the lengths of names are part of symbols: each pattern ends in the
 # function's own name.
 tracer_only='6deviceNt|6device6filter|7requestN|6probes|5Batch.*(7prepare|register|9ask_again)|6PidSet3new|10tracepoint7look_at|8Counters3new|9RawStacks3new|6readerNtB|7sessionN'
-tracer_only=$tracer_only'|4fops(4open|4poll|4read|5ioctl|7release)Nt|13drop_in_placeNtNtCs[0-9A-Za-z]*_4main6device6DeviceE'
+tracer_only=$tracer_only'|4fops(4open|4poll|4read|5ioctl|7release)Nt|13drop_in_placeNtNtCs[0-9A-Za-z]*_4main6device6DeviceE|10start_gate8OpenGateE'
 # Points of tasks are registered under a mutex; the module is set up by insmod.
 tracer_only=$tracer_only'|11task_pointsNtB[0-9a-z]*_(5Point(8register|10unregister)|9Listening)|_4mainNtB[0-9a-z]*_7Nsprobe(Nt)+Cs[0-9A-Za-z]*_6kernel(6module)?6Module4init|init_module'
 # Code of the kernel's vectors for a type of ours: it counts as its callers do.

@@ -94,6 +94,11 @@ pub const NR_TASK_COUNTERS: u32 = 17;
 /// Number of [`DropSpans`].
 pub const NR_DROP_SPANS: u32 = 18;
 
+/// Number of [`Hold`].
+pub const NR_HOLD: u32 = 19;
+/// Number of [`Held`].
+pub const NR_HELD: u32 = 20;
+
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
     (3 << 30) | ((size as u32 & 0x3fff) << 16) | (TYPE << 8) | nr
@@ -148,6 +153,10 @@ pub const CPU_TIMES: u32 = iowr(NR_CPU_TIMES, size_of::<CpuTimes>());
 pub const TASK_COUNTERS: u32 = iowr(NR_TASK_COUNTERS, size_of::<TaskCounters>());
 /// Command of [`DropSpans`].
 pub const DROP_SPANS: u32 = iowr(NR_DROP_SPANS, size_of::<DropSpans>());
+/// Command of [`Hold`].
+pub const HOLD: u32 = iowr(NR_HOLD, size_of::<Hold>());
+/// Command of [`Held`].
+pub const HELD: u32 = iowr(NR_HELD, size_of::<Held>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -201,6 +210,8 @@ pub const FEATURE_REMOTE: u64 = 1 << 22;
 pub const FEATURE_WAITS: u64 = 1 << 23;
 /// [`Info::features`]: [`PROBE_GO`].
 pub const FEATURE_GO: u64 = 1 << 24;
+/// [`Info::features`]: [`Hold`] and [`Held`].
+pub const FEATURE_HOLD: u64 = 1 << 25;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

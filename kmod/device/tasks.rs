@@ -169,3 +169,45 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.kinds = events.counts().load(cpu).ok_or(ENOENT)?;
     request.write_back()
 }
+
+/// `HOLD`.
+pub(super) fn hold(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = UserStruct::<abi::Hold>::read(arg)?;
+    let hold = &mut request.value;
+    let sets = hold.flags & abi::HOLD_SET != 0;
+    let fits = match sets {
+        true => hold.limit_ms <= abi::HOLD_MS_MAX,
+        false => hold.limit_ms == 0,
+    };
+    if hold.flags & !abi::HOLD_SET != 0 || hold.reserved != 0 || !fits {
+        return Err(EINVAL);
+    }
+    if sets {
+        session.set_hold(hold.limit_ms)?;
+    }
+    *hold = abi::Hold {
+        size: hold.size,
+        ..session.start_gate()?.report()
+    };
+    request.write_back()
+}
+
+/// `HELD`.
+pub(super) fn held(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = UserStruct::<abi::Held>::read(arg)?;
+    let held = &mut request.value;
+    if held.flags != 0 || held.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let gate = session.start_gate()?;
+    (held.id, held.pid) = match held.release {
+        0 => gate.next().unwrap_or_default(),
+        id => {
+            gate.release(id);
+            (0, 0)
+        }
+    };
+    request.write_back()
+}

@@ -52,6 +52,8 @@ impl Plain for abi::Tasks {}
 impl Plain for abi::TaskDump {}
 impl Plain for abi::CpuTimes {}
 impl Plain for abi::TaskCounters {}
+impl Plain for abi::Hold {}
+impl Plain for abi::Held {}
 impl Plain for Rule {}
 impl Plain for abi::File {}
 impl Plain for abi::PidNamespace {}

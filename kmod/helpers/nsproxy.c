@@ -20,6 +20,13 @@ static u32 mnt_inum(struct mnt_namespace *ns)
 	return common->ns_type == CLONE_NEWNS ? common->inum : 0;
 }
 
+u64 nsprobe_mntns_id(struct nsproxy *all)
+{
+	struct ns_common *common = (struct ns_common *)all->mnt_ns;
+
+	return common->ns_type == CLONE_NEWNS ? common->ns_id : 0;
+}
+
 /* By NAMESPACE_* of common/src/task.rs; the caller has that of pids. */
 void nsprobe_namespaces(struct nsproxy *all, u32 *inums)
 {

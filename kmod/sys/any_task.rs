@@ -18,7 +18,10 @@ use crate::common::task::{
     NAMESPACE_USER, //
 };
 use core::{marker::PhantomData, ptr::NonNull};
-use kernel::bindings;
+use kernel::{
+    bindings,
+    sync::rcu, //
+};
 
 extern "C" {
     /// `include/linux/sched/cputime.h`; takes a raw lock of the task's with interrupts off.
@@ -266,6 +269,25 @@ impl<'a> AnyTask<'a> {
 
     /// Inode numbers of its namespaces; zeroes if they cannot be read.
     pub(crate) fn namespaces(&self, how: Look) -> Namespaces {
+        self.with_namespaces(how, Self::namespaces_locked)
+            .unwrap_or_default()
+    }
+
+    /// The id of its mount namespace, of which a newer one has a greater; zero if it has none any
+    /// more, or it cannot be read.
+    #[inline]
+    pub(crate) fn mount_namespace_id(&self, how: Look) -> u64 {
+        let id = self.with_namespaces(how, |task| match once!(task, nsproxy) {
+            all if all.is_null() => 0,
+            // SAFETY: No other task changes the task's namespaces now, so it holds them.
+            all => unsafe { helpers::nsprobe_mntns_id(all) },
+        });
+        id.unwrap_or(0)
+    }
+
+    /// Passes the task to `look` while no other task changes its namespaces; `None` if that cannot
+    /// be.
+    fn with_namespaces<R>(&self, how: Look, look: impl FnOnce(&Self) -> R) -> Option<R> {
         let task = self.as_ptr();
         // SAFETY: The task is valid. A lock that is taken is given back below.
         let is_locked = unsafe {
@@ -279,14 +301,14 @@ impl<'a> AnyTask<'a> {
             }
         };
         if !is_locked {
-            return Namespaces::default();
+            return None;
         }
-        let found = self.namespaces_locked();
+        let found = look(self);
         if how != Look::Own {
             // SAFETY: It was taken above.
             unsafe { helpers::nsprobe_task_unlock(task) };
         }
-        found
+        Some(found)
     }
 
     fn namespaces_locked(&self) -> Namespaces {
@@ -347,7 +369,7 @@ impl<'a> AnyTask<'a> {
     }
 
     /// The parent of its process.
-    fn parent(&self) -> Option<&'a Pid> {
+    pub(crate) fn parent(&self) -> Option<&'a Pid> {
         // It is set for as long as the task has not been reaped (`task_ppid_nr_ns`).
         self.thread()?;
         let parent = NonNull::new(once!(self, real_parent))?;
@@ -355,6 +377,12 @@ impl<'a> AnyTask<'a> {
         // RCU is locked.
         unsafe { super::task::process_of(parent.as_ptr()).map(|pid| Pid::from_ptr(pid)) }
     }
+}
+
+/// Passes the current task to `look`.
+pub(crate) fn with_current<R>(look: impl FnOnce(&AnyTask<'_>) -> R) -> R {
+    let guard = rcu::read_lock();
+    look(&AnyTask::current(Reading::under_rcu(&guard)))
 }
 
 fn state_bits(state: u32, exit_state: u32) -> u32 {

@@ -102,6 +102,16 @@ impl HeldRoot {
         }
     }
 
+    /// The directory: device and inode number.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        // SAFETY: The path is held, so its dentry is, which is that of a directory and so has an
+        // inode.
+        unsafe {
+            let inode = (*self.0.dentry).d_inode;
+            (helpers::nsprobe_inode_dev(inode), (*inode).i_ino)
+        }
+    }
+
     /// Opens the directory with `O_PATH`. Task context, may sleep.
     pub(crate) fn open(&self) -> Result<Opened> {
         Opened::new(|| open(&self.0, bindings::O_PATH | bindings::O_DIRECTORY))

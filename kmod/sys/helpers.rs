@@ -104,6 +104,8 @@ extern "C" {
     /// Writes inode numbers by `NAMESPACE_*` from that of mounts to that of clocks, but not
     /// that of users.
     pub(super) fn nsprobe_namespaces(all: *mut nsproxy, inums: *mut u32);
+    /// The id of the mount namespace, which is never reused.
+    pub(super) fn nsprobe_mntns_id(all: *mut nsproxy) -> u64;
     /// `ns.ns_id`, which is never reused.
     pub(super) fn nsprobe_pidns_id(ns: *mut pid_namespace) -> u64;
     /// `on_each_cpu()`: calls with interrupts off on each CPU, and waits until all are done.

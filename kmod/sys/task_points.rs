@@ -39,6 +39,8 @@ const LISTENERS_MAX: usize = 64;
 
 /// As the `TASKS_*`: the beginnings of wake-ups alone. No session requests it by itself.
 pub(crate) const WAKERS: u32 = 1 << 31;
+/// As the `TASKS_*`: the starts of programs alone. No session requests it by itself.
+pub(crate) const STARTS: u32 = 1 << 30;
 
 /// A switch from one task to another.
 pub(crate) struct Switch<'a> {
@@ -123,7 +125,8 @@ impl Point {
             // Covers more than `sched_process_fork`: also workers that the kernel makes of a
             // process's threads (io_uring, vhost). It comes before any other task can wake the new
             // one.
-            Point::Made | Point::Executed | Point::Exited => TASKS_LIFE,
+            Point::Made | Point::Exited => TASKS_LIFE,
+            Point::Executed => TASKS_LIFE | STARTS,
             Point::Renamed => TASKS_NAMES,
             Point::CgroupAttached => TASKS_MOVES | TASKS_CPU,
             Point::Switched => TASKS_SWITCHES | TASKS_CPU,

@@ -51,7 +51,7 @@ use crate::{
     filter::Filter,
     sys::{
         self,
-        any_task::{AnyTask, Look},
+        any_task::{with_current, AnyTask, Look},
         lock::{raw_lock, RawLock},
         memory,
         program_start::{read_args, Args, Program},
@@ -71,7 +71,7 @@ use core::sync::atomic::{
 };
 use kernel::{
     prelude::*,
-    sync::{rcu, Arc, SetOnce}, //
+    sync::{Arc, SetOnce}, //
 };
 use zerocopy::transmute_ref;
 
@@ -319,12 +319,6 @@ fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
         let room = memory::zeroed(words)?;
         Ok(raw_lock!(room))
     })
-}
-
-/// Passes the current task to `look`.
-fn with_current<R>(look: impl FnOnce(&AnyTask<'_>) -> R) -> R {
-    let guard = rcu::read_lock();
-    look(&AnyTask::current(Reading::under_rcu(&guard)))
 }
 
 impl TaskHook for TaskEvents {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Requests about tasks: which of their events to record, which tasks are alive, and how long
-//! containers ran.
+//! Requests about tasks: which of their events to record, which tasks are alive, how long
+//! containers ran, and which programs wait before they begin.
 
 use super::super::task::TASK_BYTES_MAX;
 use super::*;
@@ -190,3 +190,70 @@ pub struct TaskCounters {
     pub kinds: [TaskCount; TASK_KINDS],
 }
 const _: () = assert!(size_of::<TaskCounters>() == 272);
+
+/// [`Hold::flags`]: `limit_ms` is set; without it the request only reads.
+pub const HOLD_SET: u32 = 1 << 0;
+/// Largest [`Hold::limit_ms`].
+pub const HOLD_MS_MAX: u32 = 10000;
+/// Most programs of a session that wait at a time; more begin at once, and count as `not_held`.
+pub const HELD_MAX: u32 = 64;
+/// Programs that reach the limit one after the other, after which no more are held.
+pub const HOLD_OVERDUE_MAX: u32 = 3;
+
+/// Makes programs wait before their first instruction, until [`Held`] releases them, so that they can
+/// be probed from their first call on: those that processes start in a mount namespace that was made
+/// after the session's first `HOLD_SET`, each file once in each root directory of each such namespace.
+/// The children of the process that asked are not held. A signal, a debugger, a freezer and the end of
+/// the session end a wait at once.
+///
+/// While a program waits that [`Held`] has not returned, the session's file is readable (`poll`).
+///
+/// Errors: `EINVAL`; `EBUSY` too many sessions listen to tasks; `ENOMEM`; `EOPNOTSUPP` the kernel does
+/// not report programs; `ENXIO` nothing was set yet; `EPERM` when the caller may not trace.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Hold {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// [`HOLD_SET`], or zero.
+    pub flags: u32,
+    /// With [`HOLD_SET`]: how long a program waits at most, up to [`HOLD_MS_MAX`]; zero releases all
+    /// and ends it. Out: the limit; zero also after [`HOLD_OVERDUE_MAX`] programs have reached it.
+    pub limit_ms: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: programs that have waited, or do.
+    pub held: u64,
+    /// Out: of those, the ones that reached the limit.
+    pub overdue: u64,
+    /// Out: of those, the ones that a signal, a debugger or a freezer let go on.
+    pub interrupted: u64,
+    /// Out: programs that would have waited, if others did not already.
+    pub not_held: u64,
+    /// Out: the longest wait that is over, in nanoseconds.
+    pub longest_ns: u64,
+}
+const _: () = assert!(size_of::<Hold>() == 56);
+
+/// Returns a program that waits, or releases one. What was released does not wait again: the latest
+/// 1,024 are remembered.
+///
+/// Errors: `EINVAL`; `ENXIO` no [`Hold`] was set; `EPERM` when the caller may not trace.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Held {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the number of a program to release, which may wait no more; zero to get one.
+    pub release: u64,
+    /// Out: the number of a program that no call has returned before; zero if there is none, or one
+    /// was released.
+    pub id: u64,
+    /// Out: the process, as the session owner's pid namespace numbers it.
+    pub pid: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Held>() == 32);

@@ -104,6 +104,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         LateStack { header, time_ns, hit_ns, probe, tid, stack, words, stack_end, pages }
         Stack { size, flags, id, words, frames, used, reserved, full_pidns }
         DropSpans { size, flags, table, count, owners, dropped }
+        Hold { size, flags, limit_ms, reserved, held, overdue, interrupted, not_held, longest_ns }
+        Held { size, flags, release, id, pid, reserved }
         SpanOwner { word, latest_ns }
         CodeMapping { start, bytes, delta, object, unmapped }
         Rule { base, saved, more, offset, saved_at, extra }
@@ -213,6 +215,14 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_TASK_COUNTERS,
         NR_DROP_SPANS,
         DROP_SPANS,
+        NR_HOLD,
+        NR_HELD,
+        HOLD,
+        HELD,
+        HOLD_SET,
+        HOLD_MS_MAX,
+        HELD_MAX,
+        HOLD_OVERDUE_MAX,
         SPAN_OWNERS_MAX,
         TASKS,
         TASK_DUMP,
@@ -226,6 +236,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_REMOTE,
         FEATURE_WAITS,
         FEATURE_GO,
+        FEATURE_HOLD,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,

@@ -79,7 +79,7 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 19] = [
+pub(crate) const COMMANDS: [&str; 21] = [
     "INFO",
     "SETUP",
     "FILTER",
@@ -99,6 +99,8 @@ pub(crate) const COMMANDS: [&str; 19] = [
     "CPU_TIMES",
     "TASK_COUNTERS",
     "DROP_SPANS",
+    "HOLD",
+    "HELD",
 ];
 
 /// A constant's name in C.

@@ -3,7 +3,9 @@
 
 use crate::oracle::{within, SOON};
 use crate::session::Session;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -196,5 +198,41 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What a running program says on stderr: a file, printed and removed with the value.
+pub(crate) struct Notes(PathBuf);
+
+impl Notes {
+    /// Starts the program, which writes them.
+    pub(crate) fn of(words: &[&str]) -> (Running, Notes) {
+        let notes = Notes(format!("/var/tmp/notes-{}", std::process::id()).into());
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$@\" 2>\"$0\""])
+            .arg(&notes.0)
+            .arg(FILE)
+            .args(words)
+            .stdin(Stdio::null());
+        (Running::start_command(&mut command), notes)
+    }
+
+    /// What it has said so far.
+    pub(crate) fn text(&self) -> String {
+        fs::read_to_string(&self.0).unwrap_or_default()
+    }
+
+    /// Waits until it has said this.
+    pub(crate) fn wait_for(&self, part: &str, limit: Duration) {
+        let is_there = within(limit, || self.text().contains(part));
+        assert!(is_there, "no {part:?}: {}", self.text());
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        println!("{}", self.text());
+        let _ = fs::remove_file(&self.0);
     }
 }

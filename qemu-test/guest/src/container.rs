@@ -146,6 +146,12 @@ impl Container {
         }
     }
 
+    /// Waits until what runs in it has ended.
+    pub(crate) fn wait(&self) {
+        let path = format!("/containers/{}/wait?condition=stopped", self.name);
+        ask("POST", &path, None).expect("it is there");
+    }
+
     /// Ends what runs in it; the container is still there.
     pub(crate) fn stop(&self) {
         let path = format!("/containers/{}/stop?timeout=0", self.name);

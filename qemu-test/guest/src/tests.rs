@@ -45,6 +45,7 @@ mod every_record;
 mod fault_injection;
 mod fetching;
 mod filters;
+mod first_calls;
 mod flight;
 mod follow;
 mod frozen;

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 24] = [
+    const NAMES: [(u64, &'static str); 25] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -69,6 +69,7 @@ impl Features {
         (abi::FEATURE_REMOTE, "remote"),
         (abi::FEATURE_WAITS, "waits"),
         (abi::FEATURE_GO, "go"),
+        (abi::FEATURE_HOLD, "hold"),
     ];
 
     /// The names of the bits that this version knows.
@@ -186,6 +187,11 @@ impl Device {
     pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
         let file = sys::file(self.file.as_fd(), file.as_fd());
         Ok(file.map_err(failed("FILE"))?.identity)
+    }
+
+    /// The open file, for what needs no rings.
+    pub(crate) fn into_file(self) -> File {
+        self.file
     }
 
     /// Makes the rings: the open file becomes a session.

@@ -34,6 +34,11 @@ impl Filter {
         }
     }
 
+    /// No task: only the opener's own process, which does not count.
+    pub fn nothing() -> Filter {
+        Filter::pids([std::process::id()])
+    }
+
     /// Only the pid namespace of this id, found through its member `pid`, and those
     /// below it.
     pub fn pid_namespace(pid: u32, id: u64) -> Filter {

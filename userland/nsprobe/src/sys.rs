@@ -434,6 +434,31 @@ pub(crate) fn tasks(fd: BorrowedFd<'_>, mut tasks: abi::Tasks) -> Result<(), (Er
     unsafe { request(fd, abi::TASKS, &mut tasks) }.map_err(|errno| (errno, tasks.missing))
 }
 
+/// Sets how long programs that start wait at most, if `limit_ms` is there; what was done so far.
+pub(crate) fn hold(fd: BorrowedFd<'_>, limit_ms: Option<u32>) -> Result<abi::Hold, Errno> {
+    let mut hold = abi::Hold {
+        size: size::<abi::Hold>(),
+        flags: if limit_ms.is_some() { abi::HOLD_SET } else { 0 },
+        limit_ms: limit_ms.unwrap_or(0),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of HOLD and holds no address.
+    unsafe { request(fd, abi::HOLD, &mut hold) }?;
+    Ok(hold)
+}
+
+/// Releases a program that waits, or returns one if `release` is zero.
+pub(crate) fn held(fd: BorrowedFd<'_>, release: u64) -> Result<abi::Held, Errno> {
+    let mut held = abi::Held {
+        size: size::<abi::Held>(),
+        release,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of HELD and holds no address.
+    unsafe { request(fd, abi::HELD, &mut held) }?;
+    Ok(held)
+}
+
 /// Reads records of tasks into `buffer`, from number `next` on.
 pub(crate) fn task_dump(
     fd: BorrowedFd<'_>,

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Most places that one probe stands for, unless more are asked for.
 const PLACES_MAX: usize = 1000;
 
+/// How long a program that starts in a container waits at most, unless the user says so.
+pub const HOLD: Duration = Duration::from_millis(100);
+
 /// Whose files are meant and who is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSpec {
@@ -75,6 +78,9 @@ pub struct TraceOptions {
     pub debuginfod: bool,
     /// Whether containers that come later are traced, too.
     pub follow: bool,
+    /// How long a program that starts in a container waits at most for its probes, with `follow`;
+    /// zero for not at all.
+    pub hold: Duration,
     /// Most places that one of `probes` stands for.
     pub max_probes: usize,
     /// Whether inlined calls are probed, too.
@@ -108,6 +114,7 @@ impl Default for TraceOptions {
             rows: RowsOptions::default(),
             debuginfod: false,
             follow: false,
+            hold: HOLD,
             max_probes: PLACES_MAX,
             inlined: false,
             exact: false,

@@ -6,7 +6,7 @@ use crate::attach::unwind_rows::RowsReport;
 use crate::hits::label::{ProbeLabel, ProbeRole};
 use crate::names::NamesNote;
 use crate::placeless::Placeless;
-use libnsprobe::{Counters, ProbeId, Session};
+use libnsprobe::{Counters, HoldReport, ProbeId, Session};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_symbolize::FileOffset;
@@ -48,6 +48,8 @@ pub struct Summary {
     pub late: u64,
     /// Report on unwind rows.
     pub rows: Option<RowsReport>,
+    /// The programs that waited for their probes, with --follow.
+    pub held: Option<HoldReport>,
     /// How the command failed by itself.
     pub failure: Option<String>,
 }

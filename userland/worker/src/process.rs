@@ -128,6 +128,11 @@ impl Process {
     ///
     /// It ends with the thread that started it.
     pub(crate) fn start(options: &Options) -> Result<Process, String> {
+        Process::begin(options)?.when_ready()
+    }
+
+    /// As `start`, but does not wait; [`when_ready`](Self::when_ready) comes before any question.
+    pub(crate) fn begin(options: &Options) -> Result<Process, String> {
         let cannot = |error: io::Error| format!("the parser process cannot be started: {error}");
         let flags = SocketFlags::CLOEXEC;
         let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -147,12 +152,16 @@ impl Process {
         let child = command.spawn().map_err(cannot)?;
         // With it goes our copy of the child's end: else its death would not be seen.
         drop(command);
-        let mut process = Process {
+        Ok(Process {
             child,
             channel: Channel::new(ours),
-        };
-        match process.receive(ANSWER_BYTES_MAX, START) {
-            Ok(Reply::Ready) => Ok(process),
+        })
+    }
+
+    /// Waits until it has given up its privileges.
+    pub(crate) fn when_ready(mut self) -> Result<Process, String> {
+        match self.receive(ANSWER_BYTES_MAX, START) {
+            Ok(Reply::Ready) => Ok(self),
             Ok(Reply::Failed(Failure::NoSandbox(why))) => Err(format!(
                 "the parser process cannot give up its privileges ({why})"
             )),

@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     open: BTreeMap<u32, Opened>,
     /// Shared with the workers that were made of this one.
     quarantine: Rc<RefCell<Quarantine>>,
+    /// A child that has read nothing yet, for the next of these that needs one.
+    spare: Rc<RefCell<Option<Process>>>,
     /// Numbers that were given.
     numbers: u32,
     /// Questions that were asked.
@@ -108,7 +110,7 @@ impl Worker {
 
     /// One whose child is started when something is asked, by the thread that asks.
     pub fn new(options: Options) -> Worker {
-        Worker::with(options, Rc::default())
+        Worker::with(options, Rc::default(), Rc::default())
     }
 
     /// Another one, whose child is not this one's: what a file does to a parser shall not
@@ -119,10 +121,29 @@ impl Worker {
             limits,
             ..inner.options.clone()
         };
-        Worker::with(options, Rc::clone(&inner.quarantine))
+        Worker::with(
+            options,
+            Rc::clone(&inner.quarantine),
+            Rc::clone(&inner.spare),
+        )
     }
 
-    fn with(mut options: Options, quarantine: Rc<RefCell<Quarantine>>) -> Worker {
+    /// Starts a child ahead, unless there is one, for this one or the next that is made of it; does
+    /// not wait.
+    pub fn start_ahead(&self) {
+        let inner = self.inner();
+        let mut spare = inner.spare.borrow_mut();
+        if spare.is_none() {
+            // Without it, the one that needs it says why.
+            *spare = Process::begin(&inner.options).ok();
+        }
+    }
+
+    fn with(
+        mut options: Options,
+        quarantine: Rc<RefCell<Quarantine>>,
+        spare: Rc<RefCell<Option<Process>>>,
+    ) -> Worker {
         options.limits = options.limits.shortened();
         Worker {
             inner: Rc::new(RefCell::new(Inner {
@@ -130,6 +151,7 @@ impl Worker {
                 process: None,
                 open: BTreeMap::new(),
                 quarantine,
+                spare,
                 numbers: 0,
                 asked: 0,
             })),
@@ -305,8 +327,12 @@ impl Inner {
     fn revive(&mut self) -> Result<(), WorkerError> {
         if self.process.is_none() {
             self.quarantine.borrow_mut().check_deaths()?;
-            let process = Process::start(&self.options).map_err(WorkerError::NoSandbox)?;
-            self.process = Some(process);
+            let spare = self.spare.take();
+            let ready = spare.and_then(|process| process.when_ready().ok());
+            self.process = Some(match ready {
+                Some(process) => process,
+                None => Process::start(&self.options).map_err(WorkerError::NoSandbox)?,
+            });
         }
         Ok(())
     }

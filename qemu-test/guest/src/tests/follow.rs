@@ -3,7 +3,7 @@
 //! that ran before, and no others.
 
 use crate::binary;
-use crate::command::{self, Running, FILE};
+use crate::command::{self, Notes, Running};
 use crate::container::{pid_namespace, pid_space, Container, Root};
 use crate::debug_files::{build_id, by_build_id, debug_of, strip, text, tool, OnHost};
 use crate::module::Module;
@@ -11,8 +11,8 @@ use crate::oracle::within;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const PROGRAM: &str = "/usr/local/bin/served";
@@ -70,40 +70,6 @@ fn files_of_later_containers_are_found_by_path_and_build_id() {
     // Its image is probed already, in the file that it shares with the first.
     assert!(!errors.contains("container again"), "{errors}");
     drop((first, second, third, fourth, again));
-}
-
-/// What a running program says on stderr: a file, printed and removed with the value.
-struct Notes(PathBuf);
-
-impl Notes {
-    /// Starts the program, which writes them.
-    fn of(words: &[&str]) -> (Running, Notes) {
-        let notes = Notes(format!("/var/tmp/notes-{}", std::process::id()).into());
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "exec \"$@\" 2>\"$0\""])
-            .arg(&notes.0)
-            .arg(FILE)
-            .args(words)
-            .stdin(Stdio::null());
-        (Running::start_command(&mut command), notes)
-    }
-
-    fn text(&self) -> String {
-        fs::read_to_string(&self.0).unwrap_or_default()
-    }
-
-    fn wait_for(&self, part: &str) {
-        let is_there = within(LIMIT, || self.text().contains(part));
-        assert!(is_there, "no {part:?}: {}", self.text());
-    }
-}
-
-impl Drop for Notes {
-    fn drop(&mut self) {
-        println!("{}", self.text());
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 test! { core, containers_of_one_image_are_kept_apart, seconds = 170 }
@@ -175,7 +141,10 @@ fn everywhere(containers: &[&Container]) {
     let words = ["count", "--json", "--by", "container", "-i", "0.3"];
     let words = [&words[..], &["served:real_function"]].concat();
     let (mut all, notes) = Notes::of(&words);
-    notes.wait_for("served stands for 3 files, of this machine and 4 containers");
+    notes.wait_for(
+        "served stands for 3 files, of this machine and 4 containers",
+        LIMIT,
+    );
     all.wait_for("\"(host)\"", LIMIT);
     for container in containers {
         all.wait_for(&format!("{:?}", container.name), LIMIT);
@@ -228,7 +197,7 @@ fn calls_in_later_containers_are_timed() {
     let words = ["hist", "--json", "-c", "timed-*", "--follow"];
     let (mut hist, notes) = Notes::of(&[&words[..], &["-i", "0.3", &spec]].concat());
     // It looks before there is one.
-    notes.wait_for("no container timed-* runs: waiting");
+    notes.wait_for("no container timed-* runs: waiting", LIMIT);
     let first = Container::over("timed-1", &root.folder, &[PROGRAM]);
     hist.wait_for("\"row\"", LIMIT);
     let before = hits_of(&hist).len();
@@ -240,7 +209,7 @@ fn calls_in_later_containers_are_timed() {
     };
     assert!(within(LIMIT, are_reached), "{:?}", hits_of(&hist));
     let objects = ended(hist);
-    notes.wait_for("container timed-2: 1 function is traced");
+    notes.wait_for("container timed-2: 1 function is traced", LIMIT);
     // The function of both files is one row; its count is that of both probes.
     let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
     assert_eq!(rows.len(), 1, "{rows:?}");

@@ -4,7 +4,7 @@
 use super::aggregate::{of_stacks, TableArguments};
 use super::help::{LIMITS, SHOW};
 use super::plan::{Aggregate, AggregatePlan, Join, StackOutput};
-use super::probe::{following, FollowArguments, RowsArguments, StackArguments, TargetArguments};
+use super::probe::{FollowArguments, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
 use super::value::{output_file, wait};
 use clap::{Arg, Args};
@@ -64,7 +64,7 @@ pub(super) struct LockArguments {
 impl LockArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
         let mut printing = self.target.printing();
-        let mut options = following(self.later.follow, self.stack.plan(self.target.plan()?)?);
+        let mut options = self.later.plan(self.stack.plan(self.target.plan()?)?);
         output_file(self.table.output.as_deref(), true, &mut printing.json)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));

@@ -5,12 +5,12 @@ use super::candidates::containers;
 use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
 use super::plan::{Detail, Printing};
-use super::value::time_span;
+use super::value::{hold_time, time_span};
 use super::{raw, spec};
 use clap::Args;
 use nsprobe_text::is_glob;
 use nsprobe_trace::options::{
-    ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions,
+    ContainerGroup, Returns, RowsOptions, TargetSpec, Tasks, TraceOptions, HOLD,
 };
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
@@ -32,14 +32,43 @@ pub(super) struct WhoArguments {
     pid: Vec<u32>,
 }
 
-/// Containers that come later, of verbs that probe no functions.
+/// Containers that come later.
 #[derive(Debug, Args)]
 pub(super) struct FollowArguments {
-    /// Also follow containers that start later
+    /// Also trace containers that start later
     ///
-    /// -c selects them by name or glob; without a match nsprobe waits for the first.
+    /// nsprobe probes a file of theirs at the same path or with the same build-id. -c selects them
+    /// by name or glob; without a match nsprobe waits for the first.
     #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
-    pub(super) follow: bool,
+    follow: bool,
+    /// How long a program in a new container waits for its probes at most; 0 for not at all
+    ///
+    /// Each program that starts in a mount namespace made after nsprobe began waits before its first
+    /// instruction, once, until nsprobe has probed it or seen that it is not meant: a few
+    /// milliseconds. So its first calls are seen, too.
+    #[arg(long, help_heading = TARGET, value_name = "S", requires = "follow", hide_short_help = true,
+          value_parser = hold_time)]
+    hold: Option<Duration>,
+}
+
+impl FollowArguments {
+    /// The options, of containers that start later, too, if these are to be followed.
+    pub(super) fn plan(&self, options: TraceOptions) -> TraceOptions {
+        let follow = self.follow;
+        TraceOptions {
+            follow,
+            hold: self.hold.unwrap_or(HOLD),
+            who: match options.who {
+                TargetSpec::Container(name) if follow => TargetSpec::Group(ContainerGroup {
+                    patterns: vec![name],
+                    follow,
+                }),
+                TargetSpec::Group(group) => TargetSpec::Group(ContainerGroup { follow, ..group }),
+                who => who,
+            },
+            ..options
+        }
+    }
 }
 
 /// What goes with stacks.
@@ -205,12 +234,8 @@ pub(super) struct ProbeArguments {
     probes: Vec<String>,
     #[command(flatten)]
     run: RunArguments,
-    /// Also probe containers that start later
-    ///
-    /// nsprobe probes a file of theirs at the same path or with the same build-id. -c selects them
-    /// by name or glob; without a match nsprobe waits for the first.
-    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
-    follow: bool,
+    #[command(flatten)]
+    later: FollowArguments,
     #[command(flatten)]
     limits: LimitArguments,
     #[command(flatten)]
@@ -275,7 +300,7 @@ impl ProbeArguments {
     pub(super) fn plan(self) -> Result<TraceOptions, clap::Error> {
         let limits = self.limits.plan();
         let options = self.stacks.plan(self.run.plan(&self.probes)?)?;
-        Ok(following(self.follow, TraceOptions { limits, ..options }))
+        Ok(self.later.plan(TraceOptions { limits, ..options }))
     }
 }
 
@@ -297,22 +322,6 @@ impl DebuginfodArguments {
             nsprobe_trace::names::debuginfod::servers::urls().map_err(|why| raw(&why))?;
         }
         Ok(self.debuginfod)
-    }
-}
-
-/// The options, of containers that start later, too, if it is to `follow` them.
-pub(super) fn following(follow: bool, options: TraceOptions) -> TraceOptions {
-    TraceOptions {
-        follow,
-        who: match options.who {
-            TargetSpec::Container(name) if follow => TargetSpec::Group(ContainerGroup {
-                patterns: vec![name],
-                follow,
-            }),
-            TargetSpec::Group(group) => TargetSpec::Group(ContainerGroup { follow, ..group }),
-            who => who,
-        },
-        ..options
     }
 }
 

@@ -4,7 +4,7 @@
 use super::aggregate::{known_keys, TableArguments};
 use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{Aggregate, AggregatePlan, Join, RecordPlan, StackOutput, TracePlan};
-use super::probe::{following, FollowArguments, RowsArguments, StackArguments, TargetArguments};
+use super::probe::{FollowArguments, RowsArguments, StackArguments, TargetArguments};
 use super::value::wait;
 use super::{raw, Plan};
 use clap::{Arg, Args};
@@ -95,7 +95,7 @@ pub(super) struct ProfileArguments {
 impl ProfileArguments {
     pub(super) fn plan(self) -> Result<Plan, clap::Error> {
         let printing = self.target.printing();
-        let mut options = following(self.later.follow, self.stack.plan(self.target.plan()?)?);
+        let mut options = self.later.plan(self.stack.plan(self.target.plan()?)?);
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.rows.plan();

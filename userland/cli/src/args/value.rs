@@ -4,7 +4,7 @@
 use super::raw;
 use libnsprobe::common::abi::LINEAR_MAX;
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::SetupOptions;
+use libnsprobe::{SetupOptions, StartGate};
 use nsprobe_profile::Format;
 use std::path::Path;
 use std::time::Duration;
@@ -75,6 +75,15 @@ pub(super) fn wait(text: &str) -> Result<Duration, String> {
     match text {
         "0" => Ok(Duration::ZERO),
         text => time_span(text),
+    }
+}
+
+/// How long a program may wait before it begins.
+pub(super) fn hold_time(text: &str) -> Result<Duration, String> {
+    let time = wait(text)?;
+    match time <= StartGate::LIMIT_MAX {
+        true => Ok(time),
+        false => Err(format!("at most {} s", StartGate::LIMIT_MAX.as_secs())),
     }
 }
 

@@ -218,6 +218,10 @@ impl Counting {
         let mut named = Instant::now();
         let ended = run.follow(PAUSE, |run| {
             if let Some(added) = run.take_added() {
+                self.live.learn(&added);
+                if let Some(containers) = &mut self.containers {
+                    containers.learn(&added);
+                }
                 self.exits.add(&added.labels);
                 self.printer.add(&added.labels);
                 if matches!(plan.what, Aggregate::Stacks { .. }) {

@@ -39,7 +39,7 @@ struct UsdtLine<'a> {
 }
 
 pub(crate) fn run(plan: &ListPlan) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&plan.who, None)?;
+    let target = Target::find(&plan.who)?;
     target.within(list(plan, &target))?;
     Ok(ExitCode::SUCCESS)
 }

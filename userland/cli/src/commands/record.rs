@@ -58,6 +58,7 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
 /// Takes what is there, and looks at some of it.
 fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow::Result<Pace> {
     if let Some(added) = run.take_added() {
+        recorder.learn(&added)?;
         recorder.live.names.add(added.files);
         recorder.add(&added.labels)?;
         if added.containers && plan.record.tasks != 0 {

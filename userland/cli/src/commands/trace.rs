@@ -35,6 +35,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
+            live.learn(&added);
             live.names.add(added.files);
             printer.add(added.labels);
         }

@@ -3,8 +3,8 @@
 
 use crate::args::Detail;
 use crate::output::fields::duration;
-use libnsprobe::common::abi::{CALLS_MAX, WAITS_A_SECOND, WAITS_MAX};
-use libnsprobe::Counters;
+use libnsprobe::common::abi::{CALLS_MAX, HOLD_OVERDUE_MAX, WAITS_A_SECOND, WAITS_MAX};
+use libnsprobe::{Counters, HoldReport};
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_text::{counted, escaped};
 use nsprobe_trace::attach::run::options::Untraced;
@@ -119,6 +119,14 @@ fn write_total(summary: &Summary, out: &mut impl Write) -> Result<()> {
             false => sentence(&total, summary.placeless()),
         }
     )?;
+    if let Some(held) = summary.held.filter(|held| held.held > 0) {
+        writeln!(
+            out,
+            "nsprobe: held {} of new containers until they were probed, each for at most {}",
+            counted(held.held, "program"),
+            duration(held.longest.as_nanos() as u64)
+        )?;
+    }
     if is_of_tasks {
         return Ok(());
     }
@@ -234,6 +242,9 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
             counted(total.processes_failed, "process")
         )?;
     }
+    if let Some(held) = &summary.held {
+        write_not_held(held, out)?;
+    }
     let missed = summary.missed();
     let unreturned = missed.unreturned.saturating_sub(total.evicted);
     if unreturned > 0 {
@@ -266,6 +277,34 @@ fn write_losses(summary: &Summary, out: &mut impl Write) -> Result<()> {
     let failed = summary.names.iter().filter(|line| line.is_failure);
     for line in failed.take(FILES_SHOWN) {
         writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+    }
+    Ok(())
+}
+
+/// Writes which programs of new containers began before they were probed.
+fn write_not_held(held: &HoldReport, out: &mut impl Write) -> Result<()> {
+    for (programs, why) in [
+        (held.overdue, "--hold was over"),
+        (
+            held.interrupted,
+            "a signal, a debugger or a freezer came first",
+        ),
+        (held.not_held, "too many others waited"),
+    ] {
+        if programs > 0 {
+            let programs = counted(programs, "program");
+            writeln!(
+                out,
+                "nsprobe: {programs} may have made calls before there was a probe: {why}"
+            )?;
+        }
+    }
+    if held.is_over {
+        writeln!(
+            out,
+            "nsprobe: no more programs were held after {HOLD_OVERDUE_MAX} in a row that waited as \
+             long as --hold says"
+        )?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod refused;
 pub use attach::{Attached, Sinks};
 
 use crate::attach::command::{self, Started, Stopped};
+use crate::attach::held_starts::HeldStarts;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::attach::target::Target;
 use crate::attach::tracer::ProbeInputs;
@@ -23,11 +24,12 @@ use crate::names::{FrameNames, Progress, Threads};
 use crate::placeless::Placeless;
 use crate::signals::{self, Asked};
 use crate::summary::{self, Summary};
+use crate::tasks::FoundContainer;
 use anyhow::Context;
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, ProbeId, Reader, Session};
-use new_containers::ContainerWatcher;
+use libnsprobe::{Device, Error, Filter, HoldReport, ProbeId, Reader, Session};
+use new_containers::{ContainerWatcher, LookResult, AT_ONCE};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_text::counted;
@@ -38,6 +40,8 @@ use std::time::{Duration, Instant};
 
 /// Time that a command gets to end after we passed a signal on to it.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often a filter is made anew as containers end meanwhile.
+const FILTER_TRIES: usize = 8;
 
 /// A run: probes that are attached, and the command when there is one.
 pub struct Run<'a> {
@@ -62,6 +66,8 @@ pub struct Run<'a> {
     attached: Vec<Attached>,
     /// How long it lasted, once it is over.
     pub elapsed: Duration,
+    /// The programs that waited for their probes, once it is over.
+    held: Option<HoldReport>,
     /// How the command failed, once it is over.
     failure: Option<String>,
     /// Holds the probes.
@@ -98,6 +104,8 @@ pub struct Added {
     pub files: Vec<ProbedFile>,
     /// Whether more containers are traced.
     pub containers: bool,
+    /// The names of those that were looked at.
+    pub(crate) found: Vec<FoundContainer>,
 }
 
 /// Why a flight ends when one of its triggers is hit.
@@ -142,11 +150,12 @@ fn raise_file_limit() {
 }
 
 impl<'a> Run<'a> {
-    /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
-    /// into.
+    /// Attaches the probes, then lets the command run, and the container whose program was `held`.
+    /// `sinks` makes what the hits go into.
     pub(super) fn begin(
         inputs: ProbeInputs<'a>,
         target: &'a Target,
+        held: Option<HeldStarts>,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'a>> {
@@ -193,9 +202,12 @@ impl<'a> Run<'a> {
         }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let new_containers = ContainerWatcher::new(&inputs, target, &planned, &session)?;
+        let mut new_containers = ContainerWatcher::new(&inputs, target, &planned, &session)?;
         let mut calls = 0;
         let attached = attach(&mut session, &planned, &inputs, &sinks, &mut calls)?;
+        if let Some(new_containers) = &mut new_containers {
+            new_containers.hold(held)?;
+        }
         let options = inputs.options;
         for text in &planned.notes {
             options.note(text);
@@ -227,6 +239,7 @@ impl<'a> Run<'a> {
             command,
             attached,
             elapsed: Duration::ZERO,
+            held: None,
             failure: None,
             session,
             reader,
@@ -255,7 +268,8 @@ impl<'a> Run<'a> {
             let pause = if is_busy { Duration::ZERO } else { pause };
             let due = self.new_containers.as_ref().and_then(ContainerWatcher::due);
             let wait = next_wait(pause, [deadline, grace, due]);
-            let new_containers = self.new_containers.as_ref().map(ContainerWatcher::fd);
+            let new_containers = self.new_containers.as_ref();
+            let new_containers = new_containers.into_iter().flat_map(ContainerWatcher::fds);
             let target = self.target.pidfd();
             match self
                 .events
@@ -293,16 +307,29 @@ impl<'a> Run<'a> {
 
     /// Probes what containers have that came lately.
     fn add_new_containers(&mut self) -> anyhow::Result<()> {
+        for _ in 0..AT_ONCE {
+            let new_containers = self.new_containers.as_mut();
+            let found = new_containers.map(|new| new.look_at_held(&self.session));
+            let Some(found) = found.transpose()?.flatten() else {
+                break;
+            };
+            self.add_found(found)?;
+        }
         let Some(new_containers) = &mut self.new_containers else {
             return Ok(());
         };
+        new_containers.release()?;
         let found = new_containers.look(&self.session)?;
+        self.add_found(found)
+    }
+
+    fn add_found(&mut self, found: LookResult) -> anyhow::Result<()> {
+        if !found.named.is_empty() {
+            let added = self.added.get_or_insert_default();
+            added.found.extend(found.named);
+        }
         if let Some(filter) = found.filter {
-            if let Err(error) = self.session.filter(&filter) {
-                // A process has ended meanwhile, or its pid was reused.
-                let again = new_containers.filter()?;
-                self.session.filter(&again).map_err(|_| error)?;
-            }
+            self.set_filter(filter)?;
             self.added.get_or_insert_default().containers = true;
         }
         for planned in found.planned {
@@ -316,6 +343,20 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sets the filter anew: processes may have ended since it was made.
+    fn set_filter(&mut self, mut filter: Filter) -> anyhow::Result<()> {
+        for _ in 0..FILTER_TRIES {
+            let set = self.session.filter(&filter);
+            match (set, &mut self.new_containers) {
+                (Err(Error::NoProcess | Error::StaleNamespace(_)), Some(new_containers)) => {
+                    filter = new_containers.filter()?;
+                }
+                (set, _) => return Ok(set?),
+            }
+        }
+        Ok(self.session.filter(&filter)?)
     }
 
     fn add(&mut self, planned: Planned, attached: &[Attached]) {
@@ -426,6 +467,7 @@ impl<'a> Run<'a> {
             finished: live.of(&self.session).finished(),
             late: taken.late,
             rows,
+            held: self.held.take(),
             failure: self.failure.take(),
         })
     }
@@ -434,6 +476,9 @@ impl<'a> Run<'a> {
     pub fn detach(&mut self) -> anyhow::Result<()> {
         // A second signal is one for results, and leaves this to us.
         signals::printing();
+        if let Some(new_containers) = &mut self.new_containers {
+            self.held = new_containers.end_hold()?;
+        }
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
         signals::patiently(|| self.session.detach(&ids))?;
         self.elapsed = self.begun.elapsed();

@@ -6,6 +6,7 @@ mod machine;
 pub mod view;
 
 use crate::attach::command::{find_in_path, Program};
+use crate::attach::held_starts::HeldStarts;
 use crate::attach::mapped::Mapped;
 use crate::attach::probes::allocators::may_allocate;
 use crate::names::search::Reach;
@@ -55,14 +56,24 @@ pub enum Target {
 }
 
 impl Target {
-    /// Finds the target; waits at most `limit` for one that does not run yet.
-    pub fn find(who: &TargetSpec, limit: Option<Duration>) -> anyhow::Result<Target> {
+    /// Finds the target of which files are listed.
+    pub fn find(who: &TargetSpec) -> anyhow::Result<Target> {
+        Target::wait_for(who, None, &mut None)
+    }
+
+    /// Finds the target; waits at most `limit` for one that does not run yet, whose program may be
+    /// among the `held`.
+    pub(crate) fn wait_for(
+        who: &TargetSpec,
+        limit: Option<Duration>,
+        held: &mut Option<HeldStarts>,
+    ) -> anyhow::Result<Target> {
         if !matches!(who, TargetSpec::Host) {
             rights::check()?;
         }
         Ok(match who {
             TargetSpec::Host => Target::Host,
-            TargetSpec::Group(asked) => Target::group(Group::find(asked, limit)?),
+            TargetSpec::Group(asked) => Target::group(Group::find(asked, limit, held)?),
             TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
             TargetSpec::Processes(pids) => {
                 let opened = pids.iter().map(|pid| Process::open(*pid));

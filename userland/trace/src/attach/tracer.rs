@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recipe of all verbs that probe: find the target, plan the probes, attach them.
 
+use crate::attach::held_starts::HeldStarts;
 use crate::attach::probes::Planned;
 use crate::attach::run::{Run, Sinks};
 use crate::attach::target::Target;
 use crate::names::search::DebugSearch;
-use crate::options::{Returns, TraceOptions};
+use crate::options::{Returns, TargetSpec, TraceOptions};
 use crate::spec::{CountedTexts, ProbeSpec};
 use anyhow::bail;
 use libnsprobe::common::program::Context;
@@ -14,6 +15,7 @@ use nsprobe_probes::ProbeQuery;
 use nsprobe_spec::syntax::Assignment;
 use nsprobe_spec::Sink;
 use nsprobe_worker::{ChildLimits, Worker};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// What a caller needs from its probes, in addition to the user's options.
@@ -77,18 +79,25 @@ pub struct Tracer<'a> {
     pub target: Target,
     search: Arc<DebugSearch>,
     parser: Worker,
+    /// With the first container's program, when it was waited for.
+    held: Cell<Option<HeldStarts>>,
 }
 
 impl<'a> Tracer<'a> {
     /// Finds the target that the options mean.
     pub fn new(options: &'a TraceOptions) -> anyhow::Result<Tracer<'a>> {
-        let target = Target::find(&options.who, options.timeout)?;
+        let mut held = match &options.who {
+            TargetSpec::Group(_) => HeldStarts::new(options)?,
+            _ => None,
+        };
+        let target = Target::wait_for(&options.who, options.timeout, &mut held)?;
         let search = DebugSearch::of(target.viewers(), options)?;
         Ok(Tracer {
             options,
             target,
             search,
             parser: options.parser(),
+            held: Cell::new(held),
         })
     }
 
@@ -122,7 +131,8 @@ impl<'a> Tracer<'a> {
         planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'r>> {
-        Run::begin(self.inputs(wants), &self.target, planned, sinks)
+        let held = self.held.take();
+        Run::begin(self.inputs(wants), &self.target, held, planned, sinks)
     }
 
     fn inputs<'r>(&'r self, wants: Wants<'r>) -> ProbeInputs<'r> {

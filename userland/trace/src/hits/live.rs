@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Supplies what records do not contain, while a session lasts.
 
+use crate::attach::run::Added;
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
@@ -64,6 +65,13 @@ impl Live {
         Live {
             containers: Some(names),
             ..self
+        }
+    }
+
+    /// Takes the names of containers that were added.
+    pub fn learn(&mut self, added: &Added) {
+        if let Some(names) = &mut self.containers {
+            names.learn(added);
         }
     }
 

@@ -109,7 +109,7 @@ impl Containers {
     }
 }
 
-fn model(found: FoundContainer) -> Container {
+pub(super) fn model(found: FoundContainer) -> Container {
     let FoundContainer {
         key,
         known,

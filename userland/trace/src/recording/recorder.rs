@@ -5,9 +5,9 @@
 //! (frames that only files can resolve, and names) is found afterwards, in small parts, between
 //! looks at the rings.
 
-use super::containers::Containers;
+use super::containers::{self, Containers};
 use super::needed_names::NeededNames;
-use crate::attach::run::Run;
+use crate::attach::run::{Added, Run};
 use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::{secure, Live};
@@ -142,6 +142,13 @@ impl Recorder {
             records.for_each(|record| containers.note_record(&record));
         }
         Ok(())
+    }
+
+    /// Takes the names of containers that were added.
+    pub fn learn(&mut self, added: &Added) -> anyhow::Result<()> {
+        let found = added.found.iter().cloned();
+        let found: Vec<_> = found.map(containers::model).collect();
+        self.list(ChunkKind::Containers, &found)
     }
 
     /// There are more probes.

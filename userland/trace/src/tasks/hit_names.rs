@@ -3,6 +3,7 @@
 
 use super::live::{is_container, known};
 use super::{ContainerKey, FoundContainer, LivePlaces, NamedContainer, Namer};
+use crate::attach::run::Added;
 use crate::attach::target::Target;
 use libnsprobe::Session;
 use nsprobe_containers::container::ContainerTasks;
@@ -118,6 +119,11 @@ impl HitNames {
         let same = self.names.iter().filter(|(_, other)| *other == known);
         let spaces = same.map(|((_, space), _)| *space);
         spaces.min().unwrap_or(id)
+    }
+
+    /// Takes the names of containers that were added.
+    pub fn learn(&mut self, added: &Added) {
+        self.take(added.found.clone());
     }
 
     fn take(&mut self, found: Vec<FoundContainer>) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The containers of this machine, found by their runtimes' files and control groups.
 
-use super::{NamedContainer, Places};
+use super::{ContainerKey, FoundContainer, NamedContainer, Places};
+use libnsprobe::Reader;
 use nsprobe_containers::container::Runtime;
 use nsprobe_containers::{Container, Containers};
 use std::collections::HashMap;
@@ -56,14 +57,31 @@ impl LivePlaces {
         called.collect()
     }
 
-    /// The container that one is shown as.
     fn shown<'a>(&'a self, one: &'a Container) -> Option<&'a Container> {
-        let mut outwards = std::iter::successors(Some(one), |one| self.all.around(one));
-        outwards
-            .by_ref()
-            .take(NESTED_MAX)
-            .find(|one| is_container(one))
+        shown(&self.all, one)
     }
+}
+
+/// The container that one of `all` is shown as.
+fn shown<'a>(all: &'a Containers, one: &'a Container) -> Option<&'a Container> {
+    let mut outwards = std::iter::successors(Some(one), |one| all.around(one));
+    outwards
+        .by_ref()
+        .take(NESTED_MAX)
+        .find(|one| is_container(one))
+}
+
+/// The name by which a container is known that has just started, unless it shares its pid namespace.
+pub(crate) fn name_of(all: &Containers, one: &Container) -> Option<FoundContainer> {
+    let init = one.init.filter(|init| init.owns_namespace)?;
+    Some(FoundContainer {
+        key: ContainerKey {
+            cgroup: 0,
+            pid_namespace: init.pid_namespace,
+        },
+        known: known(shown(all, one)?),
+        time_ns: Reader::now(),
+    })
 }
 
 impl Places for LivePlaces {

@@ -11,8 +11,8 @@ use crate::sys::{self, Mapping};
 use crate::victim;
 use nix::libc::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use nsprobe_common::abi::{
-    self, Attach, Counters, CpuTimes, Detach, DropSpans, Filter, Freeze, Info, Object, Probe,
-    Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
+    self, Attach, Counters, CpuTimes, Detach, DropSpans, Filter, Freeze, Held, Hold, Info, Object,
+    Probe, Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
 };
 use nsprobe_common::unwind::{Base, Rule};
 use std::fs::File;
@@ -311,9 +311,28 @@ fn example(nr: u32) -> Example {
             };
             Example::of(with_task_times(), nr, &counters)
         }
+        abi::NR_HOLD => Example::of(Session::open(), nr, &HOLD),
+        abi::NR_HELD => {
+            let session = Session::open();
+            sys::ioctl(&session, abi::HOLD, &mut { HOLD }).expect("programs are held");
+            Example::of(session, nr, &Held::default())
+        }
         nr => panic!("request {nr} has no example"),
     }
 }
+
+/// Programs that start wait for a moment.
+const HOLD: Hold = Hold {
+    size: size_of::<Hold>() as u32,
+    flags: abi::HOLD_SET,
+    limit_ms: 1,
+    reserved: 0,
+    held: 0,
+    overdue: 0,
+    interrupted: 0,
+    not_held: 0,
+    longest_ns: 0,
+};
 
 /// A row for each CPU.
 fn sums() -> Table {
@@ -377,6 +396,8 @@ fn reserved(nr: u32) -> Vec<usize> {
         abi::NR_TASKS => vec![offset_of!(Tasks, reserved)],
         abi::NR_CPU_TIMES => vec![offset_of!(CpuTimes, reserved)],
         abi::NR_TASK_COUNTERS => vec![offset_of!(TaskCounters, reserved)],
+        abi::NR_HOLD => vec![offset_of!(Hold, reserved)],
+        abi::NR_HELD => vec![offset_of!(Held, reserved)],
         _ => Vec::new(),
     }
 }

@@ -420,6 +420,15 @@ impl Garbage {
                 cpu: abi::CPU_ALL * bit,
                 ..TaskCounters::default()
             }),
+            abi::NR_HOLD => self.plain(abi::Hold {
+                flags: abi::HOLD_SET * bit,
+                limit_ms: bit * few,
+                ..abi::Hold::default()
+            }),
+            abi::NR_HELD => self.plain(abi::Held {
+                release: bit.into(),
+                ..abi::Held::default()
+            }),
             nr => panic!("request {nr} is never spoiled"),
         }
     }

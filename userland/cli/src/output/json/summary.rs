@@ -3,7 +3,7 @@
 
 use super::counters::CountersLine;
 use super::line::line;
-use libnsprobe::Counters;
+use libnsprobe::{Counters, HoldReport};
 use nsprobe_trace::summary::{MissedCalls, Summary};
 use serde::Serialize;
 use std::io::{Result, Write};
@@ -21,6 +21,8 @@ struct SummaryLine<'a> {
     balanced: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<StacksLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<HeldLine>,
     probes: Vec<ProbeLine<'a>>,
     names: Vec<&'a str>,
 }
@@ -45,6 +47,30 @@ impl StacksLine {
             unwind_files: rows.map_or(0, |rows| rows.files),
             unwind_bytes: rows.map_or(0, |rows| rows.bytes),
             unwind_dropped_bytes: rows.map_or(0, |rows| rows.dropped_bytes),
+        }
+    }
+}
+
+/// Programs of new containers.
+#[derive(Serialize)]
+struct HeldLine {
+    programs: u64,
+    overdue: u64,
+    interrupted: u64,
+    not_held: u64,
+    longest_ns: u64,
+    is_over: bool,
+}
+
+impl From<&HoldReport> for HeldLine {
+    fn from(held: &HoldReport) -> HeldLine {
+        HeldLine {
+            programs: held.held,
+            overdue: held.overdue,
+            interrupted: held.interrupted,
+            not_held: held.not_held,
+            longest_ns: held.longest.as_nanos() as u64,
+            is_over: held.is_over,
         }
     }
 }
@@ -90,6 +116,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
             missed: summary.missed(),
             balanced: summary.problem().is_none(),
             stacks: summary.has_stacks.then(|| StacksLine::new(summary)),
+            held: summary.held.as_ref().map(HeldLine::from),
             probes: summary
                 .probes
                 .iter()

@@ -148,6 +148,7 @@ fn a_summary() -> Value {
         late: 0,
         finished: 0,
         rows: None,
+        held: None,
         failure: None,
         names: vec![NamesNote::plain("/x: DWARF".to_owned())],
     };

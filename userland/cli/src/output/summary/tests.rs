@@ -39,6 +39,7 @@ fn summary(recorded: u64, received: u64) -> Summary {
         finished: 0,
         late: 0,
         rows: None,
+        held: None,
         failure: None,
         names: Vec::new(),
     }

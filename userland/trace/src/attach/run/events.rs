@@ -40,13 +40,13 @@ impl Events {
         })
     }
 
-    /// Waits for at most `limit`. Signals come before records: a flood of
+    /// Waits for at most `limit`, or until one of `others` is readable. Signals come before records: a flood of
     /// records must not hide a Ctrl-C.
-    pub(super) fn wait(
+    pub(super) fn wait<'o>(
         &self,
         session: &Session,
         target: Option<BorrowedFd<'_>>,
-        new_containers: Option<BorrowedFd<'_>>,
+        others: impl Iterator<Item = BorrowedFd<'o>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
         let stdout = io::stdout();
@@ -57,7 +57,7 @@ impl Events {
             PollFd::new(stdout.as_fd(), PollFlags::empty()),
         ];
         let ends = target.or(self.command.as_ref().map(Process::pidfd));
-        let others = ends.into_iter().chain(new_containers);
+        fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // Rounded up, so that a deadline is over when its wait is.
         let limit = limit + Duration::from_micros(999);

@@ -7,9 +7,10 @@
 //! the files that are probed already, wherever they are. Several containers may share a file of
 //! their image: it is probed once.
 
+use crate::attach::held_starts::HeldStarts;
 use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::Planned;
-use crate::attach::target::group::{may_join, sharing_note};
+use crate::attach::target::group::{filter_of, may_join, sharing_note};
 use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
 use crate::attach::tracer::ProbeInputs;
@@ -17,9 +18,10 @@ use crate::names::build_id;
 use crate::names::probed_file::FileId;
 use crate::options::{ContainerGroup, TargetSpec, TraceOptions};
 use crate::spec::BinaryName;
+use crate::tasks::{name_of, FoundContainer};
 use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
-use libnsprobe::{Filter, Session};
+use libnsprobe::{Filter, HoldReport, Session};
 use nsprobe_containers::{
     all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId, TargetError,
 };
@@ -27,6 +29,7 @@ use nsprobe_spec::decode::FieldFormat;
 use nsprobe_worker::ChildLimits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -36,7 +39,7 @@ use std::time::{Duration, Instant};
 /// program has begun.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 /// Processes that are looked at before the records are looked at again.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 /// Most processes that wait to be looked at; beyond, all are looked at again.
 const WAITING_MAX: usize = 1 << 14;
 /// Most files and file systems that are kept in mind as known.
@@ -52,6 +55,8 @@ const PATIENCE: ChildLimits = ChildLimits {
 /// The containers that come.
 pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
+    /// Programs that wait, once the first containers are probed.
+    held: Option<HeldStarts>,
     options: &'a TraceOptions,
     inputs: ProbeInputs<'a>,
     /// Their names.
@@ -60,6 +65,8 @@ pub(super) struct ContainerWatcher<'a> {
     noted: HashSet<String>,
     /// The containers known so far.
     containers: Containers,
+    /// Names that were found since the last look.
+    named: Vec<FoundContainer>,
     /// The file system that we see.
     ours: RootId,
     /// Those that were looked at, and whether their processes are of interest.
@@ -80,12 +87,25 @@ pub(super) struct ContainerWatcher<'a> {
     keys: Vec<FieldFormat>,
 }
 
+/// When a process is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Before its program begins.
+    Held,
+    /// Its program may have begun.
+    Started,
+    /// Its libraries should be mapped.
+    Later,
+}
+
 /// Result of a look.
 pub(super) struct LookResult {
     /// The session's new filter, if it changed.
     pub(super) filter: Option<Filter>,
     /// Additional probes.
     pub(super) planned: Vec<Planned>,
+    /// Names of containers.
+    pub(super) named: Vec<FoundContainer>,
 }
 
 impl<'a> ContainerWatcher<'a> {
@@ -102,6 +122,7 @@ impl<'a> ContainerWatcher<'a> {
         }
         let mut all = ContainerWatcher {
             execs: Execs::new()?,
+            held: None,
             options,
             inputs: ProbeInputs {
                 limits: PATIENCE,
@@ -113,6 +134,7 @@ impl<'a> ContainerWatcher<'a> {
             },
             noted: HashSet::new(),
             containers: Containers::take()?,
+            named: Vec::new(),
             ours: RootId::ours().context("cannot look at the root directory")?,
             roots: HashMap::new(),
             probed: HashSet::new(),
@@ -127,8 +149,11 @@ impl<'a> ContainerWatcher<'a> {
         };
         if let Target::Group(group) = target {
             for container in &group.members {
-                let process = Process::open(container.init.pid())?;
-                all.namespaces.push((process, container.pid_namespace()?));
+                // One that has ended has nothing left to trace.
+                let process = Process::open(container.init.pid());
+                if let (Ok(process), Ok(space)) = (process, container.pid_namespace()) {
+                    all.namespaces.push((process, space));
+                }
             }
         }
         for (binary, index) in &planned.opened {
@@ -144,9 +169,44 @@ impl<'a> ContainerWatcher<'a> {
         Ok(Some(all))
     }
 
-    /// Readable when there may be new processes.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.execs.as_fd()
+    /// Each readable when there may be new processes.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let held = self.held.as_ref().map(AsFd::as_fd);
+        iter::once(self.execs.as_fd()).chain(held)
+    }
+
+    /// From now on programs of new containers wait until they were looked at; the first one, which
+    /// was `held` while it was probed, does not any more.
+    pub(super) fn hold(&mut self, held: Option<HeldStarts>) -> anyhow::Result<()> {
+        self.held = match held {
+            Some(mut held) => {
+                held.begin()?;
+                Some(held)
+            }
+            None => HeldStarts::new(self.options)?,
+        };
+        Ok(())
+    }
+
+    /// Lets all go on, and says what was held.
+    pub(super) fn end_hold(&mut self) -> anyhow::Result<Option<HoldReport>> {
+        Ok(self.held.take().map(HeldStarts::end).transpose()?)
+    }
+
+    /// Examines the next program that waits, after which the one before goes on.
+    pub(super) fn look_at_held(&mut self, session: &Session) -> anyhow::Result<Option<LookResult>> {
+        let pid = self.held.as_mut().map(HeldStarts::next).transpose()?;
+        let Some(pid) = pid.flatten() else {
+            return Ok(None);
+        };
+        let before = self.namespaces.len();
+        let planned = self.process(session, pid, Look::Held);
+        self.found(before, planned.into_iter().collect()).map(Some)
+    }
+
+    /// Lets the program go on that was examined last.
+    pub(super) fn release(&mut self) -> anyhow::Result<()> {
+        Ok(self.held.as_mut().map_or(Ok(()), HeldStarts::release)?)
     }
 
     /// When there is something to do at the latest.
@@ -159,6 +219,7 @@ impl<'a> ContainerWatcher<'a> {
 
     /// Examines some of the new processes.
     pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<LookResult> {
+        self.inputs.parser.start_ahead();
         let executed = self.execs.take();
         self.rescan |= executed.missed || self.waiting.len() > WAITING_MAX;
         self.waiting.extend(executed.pids);
@@ -171,7 +232,7 @@ impl<'a> ContainerWatcher<'a> {
             let Some(pid) = self.waiting.pop_front() else {
                 break;
             };
-            planned.extend(self.process(session, pid, false));
+            planned.extend(self.process(session, pid, Look::Started));
         }
         let now = Instant::now();
         for _ in 0..AT_ONCE {
@@ -179,16 +240,24 @@ impl<'a> ContainerWatcher<'a> {
                 Some((at, pid)) if *at <= now => {
                     let pid = *pid;
                     self.later.pop_front();
-                    planned.extend(self.process(session, pid, true));
+                    planned.extend(self.process(session, pid, Look::Later));
                 }
                 _ => break,
             }
         }
+        self.found(before, planned)
+    }
+
+    fn found(&mut self, before: usize, planned: Vec<Planned>) -> anyhow::Result<LookResult> {
         let filter = match self.namespaces.len() > before {
             true => Some(self.filter()?),
             false => None,
         };
-        Ok(LookResult { filter, planned })
+        Ok(LookResult {
+            filter,
+            planned,
+            named: std::mem::take(&mut self.named),
+        })
     }
 
     /// The filter for everything that is traced now.
@@ -202,14 +271,16 @@ impl<'a> ContainerWatcher<'a> {
             self.namespaces.truncate(FILTER_PIDNS_MAX as usize);
         }
         let all = self.namespaces.iter();
-        let filter =
-            Filter::any_pid_namespace(all.map(|(process, space)| (process.pid(), space.id)));
+        let filter = filter_of(
+            all.map(|(process, space)| (process.pid(), space.id))
+                .collect(),
+        );
         let narrowed = self.options.narrow(Some(filter))?;
         narrowed.context("a filter of containers is one")
     }
 
-    /// Additional probes for a process whose libraries `are_there`.
-    fn process(&mut self, session: &Session, pid: u32, are_there: bool) -> Option<Planned> {
+    /// Additional probes for a process.
+    fn process(&mut self, session: &Session, pid: u32, look: Look) -> Option<Planned> {
         // A process that has ended has nothing to probe.
         let process = Process::open(pid).ok()?;
         let root = process.root().ok()?;
@@ -222,21 +293,25 @@ impl<'a> ContainerWatcher<'a> {
         let is_new = !self.roots.contains_key(&root);
         if is_new {
             let is_wanted = self.is_wanted(&process);
+            if is_wanted {
+                self.note_name(&process);
+            }
             self.roots.insert(root, is_wanted);
         }
         if self.roots.get(&root) != Some(&true) || self.options.probes.is_empty() {
             return None;
         }
-        if !are_there && self.later.len() < WAITING_MAX {
+        if look != Look::Later && self.later.len() < WAITING_MAX {
             let now = Instant::now();
             self.later.extend(LATER.map(|after| (now + after, pid)));
             self.later.make_contiguous().sort_unstable();
         }
         let mut files = Vec::new();
-        if is_new {
+        // Files may have come since other programs were started there.
+        if is_new || look == Look::Held {
             self.by_path(&process, &mut files);
         }
-        if are_there {
+        if look == Look::Later {
             self.by_library(&process, &mut files);
         }
         self.by_build_id(session, &process, &mut files);
@@ -272,6 +347,14 @@ impl<'a> ContainerWatcher<'a> {
             self.namespaces.push((process, space));
         }
         true
+    }
+
+    /// Notes the name of a process's container, which may end before its hits are printed.
+    fn note_name(&mut self, process: &Process) {
+        // Looks again if it is not known.
+        let container = self.containers.of_process(process).cloned();
+        let name = container.and_then(|one| name_of(&self.containers, &one));
+        self.named.extend(name);
     }
 
     /// The files at the paths of the specs.

@@ -2,6 +2,7 @@
 //! Several containers, more of which may come.
 
 use super::view::{FileView, Opened};
+use crate::attach::held_starts::HeldStarts;
 use crate::attach::mapped::Mapped;
 use crate::options::ContainerGroup;
 use crate::spec::BinaryName;
@@ -27,10 +28,14 @@ pub struct Group {
 
 impl Group {
     /// The containers that run; with `follow` at least the first one that starts before the
-    /// deadline.
-    pub(super) fn find(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<Group> {
+    /// deadline, whose program may be among the `held`.
+    pub(super) fn find(
+        asked: &ContainerGroup,
+        limit: Option<Duration>,
+        held: &mut Option<HeldStarts>,
+    ) -> anyhow::Result<Group> {
         let members = match asked.follow {
-            true => first_of(asked, limit)?,
+            true => first_of(asked, limit, held)?,
             false => all_of(asked)?,
         };
         Ok(Group {
@@ -70,9 +75,22 @@ impl Group {
     pub(super) fn filter(&self) -> anyhow::Result<Filter> {
         let mut all = Vec::new();
         for container in &self.members {
-            all.push((container.init.pid(), container.pid_namespace()?.id));
+            match container.pid_namespace() {
+                Ok(space) => all.push((container.init.pid(), space.id)),
+                // Others may come.
+                Err(_) if self.asked.follow => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(Filter::any_pid_namespace(all))
+        Ok(filter_of(all))
+    }
+}
+
+/// The filter for pid namespaces, each with a process in it; there may be none.
+pub(crate) fn filter_of(all: Vec<(u32, u64)>) -> Filter {
+    match all.is_empty() {
+        true => Filter::nothing(),
+        false => Filter::any_pid_namespace(all),
     }
 }
 
@@ -122,7 +140,11 @@ fn fitting(containers: &Containers, fits: impl Fn(&str) -> bool) -> Vec<Running>
 }
 
 /// Those that run, or else the first one that starts before the deadline.
-fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<Vec<Running>> {
+fn first_of(
+    asked: &ContainerGroup,
+    limit: Option<Duration>,
+    held: &mut Option<HeldStarts>,
+) -> anyhow::Result<Vec<Running>> {
     let fits = |name: &str| asked.fits(name);
     let pattern = asked.text();
     let deadline = limit.map(|limit| Instant::now() + limit);
@@ -130,7 +152,10 @@ fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<V
     let mut containers = Containers::take()?;
     let (mut members, shared): (Vec<_>, Vec<_>) =
         fitting(&containers, fits).into_iter().partition(is_apart);
-    if members.is_empty() {
+    if !members.is_empty() {
+        // None waits while these are looked at.
+        *held = None;
+    } else {
         // With members, those that come are said with them.
         if !shared.is_empty() {
             let names: Vec<&str> = shared.iter().map(Running::name).collect();
@@ -145,19 +170,28 @@ fn first_of(asked: &ContainerGroup, limit: Option<Duration>) -> anyhow::Result<V
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             bail!("no container {pattern} has started");
         }
-        let mut fds = [PollFd::new(execs.as_fd(), PollFlags::POLLIN)];
+        let held_fd = held.as_ref().map(AsFd::as_fd);
+        let fds = [Some(execs.as_fd()), held_fd].into_iter().flatten();
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         poll(&mut fds, PollTimeout::from(WAIT))?;
-        let executed = execs.take();
-        let started = executed.pids.into_iter();
-        let started = started.filter_map(|pid| Process::open(pid).ok());
-        for process in started {
+        let mut member = |pid: u32| {
+            let process = Process::open(pid).ok()?;
             let container = containers.of_process(&process).cloned();
-            if let Some(container) = container.filter(|one| may_join(one, fits)) {
-                // Its first process may have ended.
-                members.extend(Running::hold(container).ok());
-                break;
+            let container = container.filter(|one| may_join(one, fits))?;
+            // Its first process may have ended.
+            Running::hold(container).ok()
+        };
+        if let Some(held) = held {
+            while let Some(pid) = held.next()? {
+                members.extend(member(pid));
+                if !members.is_empty() {
+                    // It waits until it is probed.
+                    return Ok(members);
+                }
             }
         }
+        let executed = execs.take();
+        members.extend(executed.pids.into_iter().find_map(member));
         if executed.missed && members.is_empty() {
             members = Running::all(fits)?;
         }

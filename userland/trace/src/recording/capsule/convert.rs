@@ -303,6 +303,7 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         finished: 0,
         late: 0,
         rows: rows.and_then(Result::ok),
+        held: None,
         failure: None,
     }
 }
