@@ -118,10 +118,10 @@ fn waits_take_as_long_as_the_waiters_clock_says() {
         match name {
             // It waits while it writes, too.
             "file" => assert!(ns + cpu_ns + slack >= own_ns && waits > 0, "{name}"),
-            // What the function waits for a CPU may be before and after.
+            // What the function waits for a CPU may be before and after. On a loaded machine what
+            // it waits for may be there already.
             _ => assert!(
-                (ns.saturating_sub(slack)..=ns + cpu_ns + slack).contains(&own_ns)
-                    && waits >= count,
+                (ns.saturating_sub(slack)..=ns + cpu_ns + slack).contains(&own_ns) && waits > 0,
                 "{name}"
             ),
         }
