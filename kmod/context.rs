@@ -10,7 +10,8 @@ use crate::{
     object::Objects,
     probe::{
         entry_values::PendingCalls,
-        under_way::UnderWay, //
+        under_way::UnderWay,
+        Probe, //
     },
     ring::{Rings, Waiter},
     stack::{
@@ -59,6 +60,8 @@ pub(crate) struct Context {
     pub(crate) stacks: SetOnce<StackTable>,
     /// Set once a probe's stacks may be deferred.
     pub(crate) late: SetOnce<Arc<Slots<Context>>>,
+    /// Set once a probe's hits may be late.
+    pub(crate) late_hits: SetOnce<Arc<Slots<Probe>>>,
     /// Set once samples copy stacks: for those of tasks that were interrupted in the kernel.
     pub(crate) interrupted: SetOnce<BottomHalves<Context>>,
     #[pin]
@@ -84,6 +87,7 @@ impl Context {
                 raw_stacks: SetOnce::new(),
                 stacks: SetOnce::new(),
                 late: SetOnce::new(),
+                late_hits: SetOnce::new(),
                 interrupted: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),

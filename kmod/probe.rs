@@ -13,6 +13,7 @@ mod followed_calls;
 mod goroutine;
 mod handler;
 pub(crate) mod hit;
+pub(crate) mod late_hit;
 pub(crate) mod limits;
 mod lock_holder;
 pub(crate) mod modify;
@@ -42,6 +43,7 @@ use core::sync::atomic::AtomicU32;
 use kernel::sync::Arc;
 
 /// Where a hit goes that passes filter, limits and program.
+#[derive(Clone)]
 pub(crate) enum Sink {
     /// A record in the ring.
     Record,
@@ -67,6 +69,7 @@ pub(crate) enum Role {
 }
 
 /// A probe, as its handler uses it.
+#[derive(Clone)]
 pub(crate) struct Probe {
     pub(crate) id: u32,
     pub(crate) flags: u32,
@@ -105,6 +108,8 @@ pub(crate) struct Probe {
     pub(crate) counters: Arc<Counters>,
     /// The counters by which `every` counts: of several probes of a call, the first one's.
     pub(crate) eligible: Arc<Counters>,
+    /// A copy that outlives the breakpoint, for hits that are handled later.
+    pub(crate) late: Option<Arc<Probe>>,
     pub(crate) context: Arc<Context>,
 }
 

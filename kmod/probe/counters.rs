@@ -54,6 +54,8 @@ pub(crate) struct Counters {
     on: KVVec<OnCpu>,
     /// Address spaces in which the kernel could not set the breakpoint, when it last tried.
     pub(crate) failed_in: AtomicU32,
+    /// Hits that wait for memory.
+    pub(crate) late: AtomicU64,
     /// Calls that were forgotten for those that begin at this probe.
     pub(crate) evicted: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl Counters {
         Ok(Counters {
             on: memory::made_for_each_cpu(|| Ok(OnCpu::default()))?,
             failed_in: AtomicU32::new(0),
+            late: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         })
     }
@@ -76,9 +79,11 @@ impl Counters {
 
     /// Adds the counters of all CPUs, and those that no CPU has, to `sum`.
     pub(crate) fn add_all(&self, sum: &mut abi::Counters) {
+        let late = self.late.load(Relaxed);
         for on in &self.on {
             on.add_to(sum);
         }
+        sum.unfinished = sum.unfinished.wrapping_add(late);
         sum.processes_failed = self.failed_in.load(Relaxed).into();
         sum.evicted = self.evicted.load(Relaxed);
     }

@@ -21,7 +21,7 @@ use crate::{
         rcu_slot::Reading,
         regs::RegisterFile,
         task_work::TaskWork,
-        user_mem,
+        user_mem::{self, PAIR_BYTES},
         vma::look_up, //
     }, //
 };
@@ -109,7 +109,8 @@ impl Context {
                 return (end, pages);
             };
             let is_same = last == Some(address);
-            if is_same || !may_be_fetched(address) || user_mem::fetch(address).is_err() {
+            if is_same || !may_be_fetched(address) || user_mem::fetch(address, PAIR_BYTES).is_err()
+            {
                 return (end, pages);
             }
             last = Some(address);
@@ -121,7 +122,7 @@ impl Context {
 /// Whether fetching the memory at `address`, which could not be read, waits for a disk at most: no
 /// user-space process serves it. The read may extend into another mapping.
 pub(crate) fn may_be_fetched(address: u64) -> bool {
-    user_mem::ends_of_read(address)
+    user_mem::ends_of_read(address, PAIR_BYTES)
         .iter()
         .all(|&end| look_up(end, |mapping| mapping.is_private_memory()) == Some(true))
 }

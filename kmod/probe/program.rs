@@ -36,6 +36,7 @@ use crate::{
     },
     table::{Span, Table}, //
 };
+use core::cell::Cell;
 use kernel::prelude::*;
 
 /// A checked program.
@@ -127,6 +128,13 @@ impl Output for Fields {
     }
 }
 
+/// Memory of the task that could not be read.
+#[derive(Clone, Copy)]
+pub(crate) struct Missed {
+    pub(crate) address: u64,
+    pub(crate) bytes: u16,
+}
+
 /// The current task at a hit.
 pub(crate) struct HitContext<'a> {
     pub(crate) regs: &'a Regs<'a>,
@@ -157,6 +165,8 @@ pub(crate) struct HitContext<'a> {
     pub(crate) key: Words<KEY_WORDS_MAX>,
     /// The value for the table.
     pub(crate) value: Option<u64>,
+    /// What a read has missed last.
+    pub(crate) missed: Cell<Option<Missed>>,
 }
 
 impl HitContext<'_> {
@@ -221,7 +231,15 @@ impl Machine for HitContext<'_> {
     }
 
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        !self.has_moved(address, out.len()) && user_mem::read(address, out).is_ok()
+        if self.has_moved(address, out.len()) {
+            return false;
+        }
+        let is_read = user_mem::read(address, out).is_ok();
+        if !is_read {
+            let bytes = out.len() as u16;
+            self.missed.set(Some(Missed { address, bytes }));
+        }
+        is_read
     }
 
     fn set_register(&mut self, register: Register, value: u64) -> bool {

@@ -9,7 +9,7 @@ use crate::{
         entry_values::{PendingCall, Values},
         hit::Hit,
         modify::TargetWriter,
-        program::{Fields, HitContext, Program},
+        program::{Fields, HitContext, Missed, Program},
         Probe,
         Role, //
     },
@@ -18,6 +18,7 @@ use crate::{
         uprobe::{Ends, Verdict}, //
     }, //
 };
+use core::cell::Cell;
 
 impl Probe {
     /// Whether entries keep values for their returns.
@@ -45,7 +46,8 @@ impl Probe {
     #[inline(never)]
     pub(super) fn run(&self, program: &Program, hit: &Hit<'_>, call: &mut u64) -> Verdict {
         let mut leaves_by = None;
-        let verdict = self.run_and_deliver(program, hit, call, &mut leaves_by);
+        let postpones = |missed| self.is_postponed(hit, missed);
+        let verdict = self.run_and_deliver(program, hit, call, &mut leaves_by, &postpones);
         // Only after delivery, which reports where the task was hit.
         if let Some(ret) = leaves_by {
             hit.regs.go_to(ret);
@@ -53,17 +55,22 @@ impl Probe {
         verdict
     }
 
-    /// As `run`, which then moves the task to the `ret` instruction at `leaves_by`.
-    fn run_and_deliver(
+    /// As `run`, which then moves the task to the `ret` instruction at `leaves_by`. Does nothing if
+    /// the program misses memory and `postpones` says that the hit is handled later.
+    pub(super) fn run_and_deliver(
         &self,
         program: &Program,
         hit: &Hit<'_>,
         call: &mut u64,
         leaves_by: &mut Option<u64>,
+        postpones: &dyn Fn(Missed) -> bool,
     ) -> Verdict {
         let mut task = self.task(hit);
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
+        if task.missed.get().is_some_and(postpones) {
+            return Verdict::Keep;
+        }
         if program.summary().writes {
             let TargetWriter { made, withheld, .. } = task.writer;
             let failed = outcome.failed_writes.saturating_sub(withheld);
@@ -151,6 +158,7 @@ impl Probe {
             },
             key: Words::new(),
             value: None,
+            missed: Cell::new(None),
         }
     }
 }

@@ -84,6 +84,9 @@ extern "C" {
     pub(super) fn nsprobe_module_get();
     /// `module_put()` of this module.
     pub(super) fn nsprobe_module_put();
+    /// Whether a page of it that is not present comes from memory or a disk; the mapping must be
+    /// locked.
+    pub(super) fn nsprobe_is_of_memory_or_disk(vma: *mut vm_area_struct) -> bool;
     /// `vma_is_anonymous()`, and no userfaultfd serves it; the mapping must be locked.
     pub(super) fn nsprobe_is_private_memory(vma: *mut vm_area_struct) -> bool;
     /// The vDSO of an address space, as the address of its `struct vdso_image`, and where it is

@@ -8,7 +8,11 @@ use core::{
     ops::Deref,
     ptr::NonNull, //
 };
-use kernel::{bindings, types::Opaque};
+use kernel::{
+    bindings,
+    sync::rcu,
+    types::Opaque, //
+};
 
 /// The registers of a task, to be read.
 #[repr(transparent)]
@@ -22,6 +26,14 @@ impl RegisterFile {
     pub(crate) fn copy(&self) -> RegisterFile {
         // SAFETY: The registers are valid as long as `self`.
         RegisterFile(Opaque::new(unsafe { *self.0.get() }))
+    }
+
+    /// Passes a copy to `look`, as the registers of the current task at a hit; `look` must not sleep.
+    pub(crate) fn as_of_hit<R>(&self, look: impl FnOnce(&Regs<'_>) -> R) -> R {
+        let _guard = rcu::read_lock();
+        let copy = self.copy();
+        // SAFETY: Nothing else uses the copy, which was the current task's.
+        look(unsafe { Regs::from_ptr(NonNull::from(&copy).cast()) })
     }
 
     /// What the kernel's entry notes: the number of the system call, or less than zero.

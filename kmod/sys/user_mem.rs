@@ -120,15 +120,18 @@ pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// The first and the last byte of what [`NoFaults::pair`] reads at `address`.
-pub(crate) fn ends_of_read(address: u64) -> [u64; 2] {
-    [address, address.wrapping_add(15)]
+/// Bytes that [`NoFaults::pair`] reads.
+pub(crate) const PAIR_BYTES: u64 = 16;
+
+/// The first and the last of `bytes` bytes at `address`.
+pub(crate) fn ends_of_read(address: u64, bytes: u64) -> [u64; 2] {
+    [address, address.wrapping_add(bytes.saturating_sub(1))]
 }
 
-/// Fetches the memory that [`NoFaults::pair`] reads at `address`, as far as possible. Task context
-/// of a user task, outside of handlers: it sleeps until the pages are present.
-pub(crate) fn fetch(address: u64) -> Result<(), Fault> {
-    for at in ends_of_read(address) {
+/// Fetches `bytes` bytes at `address`, which are on two pages at most, as far as possible. Task
+/// context of a user task, outside of handlers: it sleeps until the pages are present.
+pub(crate) fn fetch(address: u64, bytes: u64) -> Result<(), Fault> {
+    for at in ends_of_read(address, bytes) {
         let mut byte = 0u8;
         // SAFETY: `byte` is valid for writes; the address is checked, and may be any.
         let left = unsafe {

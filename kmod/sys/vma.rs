@@ -138,6 +138,13 @@ impl<'a> Mapping<'a> {
         unsafe { helpers::nsprobe_is_private_memory(self.0.as_ptr()) }
     }
 
+    /// Whether it is memory, or a file that the kernel itself reads: a page that is not present
+    /// comes at once, or from a disk.
+    pub(crate) fn is_of_memory_or_disk(&self) -> bool {
+        // SAFETY: The mapping is locked.
+        unsafe { helpers::nsprobe_is_of_memory_or_disk(self.0.as_ptr()) }
+    }
+
     /// The mapped file: on overlayfs the real one below.
     pub(crate) fn file(&self) -> Option<MappedFile<'a>> {
         // SAFETY: The mapping is locked; `vm_file` is fixed until it is unmapped.

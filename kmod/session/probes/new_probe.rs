@@ -184,6 +184,7 @@ impl Probes {
             runaway: request.runaway,
             counters,
             eligible,
+            late: None,
             context: context.clone(),
         })
     }

@@ -14,6 +14,7 @@ use crate::{
     },
     context::Context,
     probe::{
+        late_hit::LATE_HITS_MAX,
         request::{
             is_one_call,
             is_placeless,
@@ -29,6 +30,7 @@ use crate::{
         cond_resched,
         inode::{PinnedInode, ReadableFile},
         memory::{self, GFP_REQUEST},
+        task_work::Slots,
         uprobe::Place, //
     },
 };
@@ -191,6 +193,12 @@ impl Probes {
         // that has just left may still write to the slot of the return address.
         if probe.role == Role::End && probe.breakpoint_delta != 0 {
             probe.returns = returns;
+        }
+        if probe.may_be_late() {
+            if context.late_hits.as_ref().is_none() {
+                context.late_hits.populate(Slots::new(LATE_HITS_MAX)?);
+            }
+            probe.late = Some(Arc::new(probe.clone(), GFP_REQUEST)?);
         }
         memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let place = Place {

@@ -6,7 +6,7 @@ use crate::command::{Notes, Running};
 use crate::container::{Container, Root};
 use crate::module::Module;
 use crate::victim;
-use serde_json::Value;
+use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
@@ -15,6 +15,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 /// The victim's file, by its path in each mount namespace.
 const PROGRAM: &str = "/mnt/first_call";
+/// What it is given, on a page that nothing has touched before.
+const TEXT: &str = "a text that was never read";
 /// A limit that no wait reaches on a slow machine.
 const HOLD: &str = "10";
 
@@ -31,6 +33,41 @@ fn ended((trace, _): (Running, Notes)) -> (Vec<Value>, Value) {
     (objects, summary)
 }
 
+/// What the call with this number is given.
+fn fields_of(number: u64) -> Value {
+    json!({"text": TEXT, "number": number})
+}
+
+test! { core, the_first_string_of_a_program_is_read }
+/// Its page is not present, as nothing has read it before.
+fn the_first_string_of_a_program_is_read() {
+    const PROGRAMS: u64 = 100;
+    let _module = Module::load();
+    let program = victim::path("first_call").display().to_string();
+    let function = format!("{program}:first_call");
+    let fields = "(text=arg1:string, number=arg2)";
+    let if_it_fits = format!("{function}{fields} if arg1 ~ \"a text that*\"");
+    let mut trace = Notes::of(&["trace", "--json", &if_it_fits]);
+    trace.0.attached(1);
+    let mut count = Running::start(&["count", "--json", "--by", "text=arg1:string", &function]);
+    count.attached(2);
+    for number in 0..PROGRAMS {
+        let mut one = Command::new(&program);
+        one.args(["one", &number.to_string()]);
+        assert!(one.status().expect("it runs").success());
+    }
+    let (_, lines, errors) = count.finish();
+    let rows = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let rows: Vec<Value> = rows.collect();
+    assert_eq!(rows[0]["key"]["text"], TEXT, "{rows:#?} {errors}");
+    assert_eq!(rows[0]["count"], PROGRAMS, "{rows:#?}");
+    let (hits, _) = ended(trace);
+    let fields = hits.iter().map(|hit| hit["fields"].clone());
+    assert!(fields.eq((0..PROGRAMS).map(fields_of)), "{hits:#?}");
+}
+
 test! { core, each_program_is_traced_from_its_first_call_on, cpus = 2 }
 /// Each has a mount namespace and a file of its own, and calls once.
 fn each_program_is_traced_from_its_first_call_on() {
@@ -45,9 +82,8 @@ fn each_program_is_traced_from_its_first_call_on() {
     assert!(all.expect("it runs").success());
     let (hits, summary) = ended(trace);
     fs::remove_file(PROGRAM).expect("it is ours");
-    let numbers = hits.iter().map(|hit| hit["fields"]["number"].as_u64());
-    let numbers: Vec<u64> = numbers.map(|number| number.expect("a number")).collect();
-    assert_eq!(numbers, (0..PROGRAMS).collect::<Vec<u64>>());
+    let fields = hits.iter().map(|hit| hit["fields"].clone());
+    assert!(fields.eq((0..PROGRAMS).map(fields_of)), "{hits:#?}");
     let held = &summary["held"];
     assert_eq!(held["programs"], PROGRAMS, "{held}");
     assert_eq!(held["overdue"], 0, "{held}");
