@@ -4,13 +4,17 @@
 
 use crate::command::{Notes, Running};
 use crate::container::{Container, Root};
+use crate::group::Group;
 use crate::module::Module;
+use crate::oracle::{within, SOON};
 use crate::victim;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The victim's file, by its path in each mount namespace.
@@ -112,4 +116,132 @@ fn containers_that_end_at_once_are_traced_and_named() {
     });
     assert_eq!(named.collect::<BTreeMap<_, _>>(), expected);
     assert_eq!(hits.len(), expected.len());
+}
+
+/// A program that waits in a mount namespace of its own.
+struct Held(Child);
+
+impl Held {
+    fn start() -> Held {
+        let words = ["-m", PROGRAM, "one", "1"];
+        let child = Command::new("unshare").args(words).spawn();
+        let held = Held(child.expect("unshare is in the guest"));
+        let is_held = || {
+            let status = held.status();
+            status.contains("Name:\tfirst_call\n") && status.contains("State:\tS")
+        };
+        assert!(within(SOON, is_held), "{}", held.status());
+        held
+    }
+
+    fn status(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id() as i32);
+        kill(pid, signal).expect("it is there");
+    }
+
+    /// It ends, and by itself if `is_well`.
+    fn ends(mut self, is_well: bool) {
+        let status = self.0.wait().expect("the child is ours");
+        assert_eq!(status.success(), is_well, "{status}");
+    }
+}
+
+test! { core, a_program_that_waits_goes_on_when_it_is_disturbed, cpus = 2 }
+/// Here nsprobe never looks at it, as it is stopped.
+fn a_program_that_waits_goes_on_when_it_is_disturbed() {
+    const HOLD: Duration = Duration::from_secs(10);
+    let _module = Module::load();
+    fs::copy(victim::path("first_call"), PROGRAM).expect("/mnt is writable");
+    let stopped = || {
+        let spec = format!("{PROGRAM}:first_call");
+        let trace = Notes::of(&["trace", "--follow", "--hold", "10", &spec]);
+        trace.1.wait_for("tracing", LIMIT);
+        let pid = Pid::from_raw(trace.0.pid() as i32);
+        kill(pid, Signal::SIGSTOP).expect("it runs");
+        (trace, pid)
+    };
+    let in_time = |what: &str, does: &dyn Fn(Held)| {
+        let held = Held::start();
+        let begun = Instant::now();
+        does(held);
+        let took = begun.elapsed();
+        println!("{what}: {took:?}");
+        assert!(took < HOLD / 2, "{what}: {took:?}");
+    };
+    let (trace, pid) = stopped();
+    in_time("killed", &|held| {
+        held.signal(Signal::SIGKILL);
+        held.ends(false);
+    });
+    in_time("stopped", &|held| {
+        held.signal(Signal::SIGSTOP);
+        assert!(within(SOON, || held.status().contains("State:\tT")));
+        held.signal(Signal::SIGCONT);
+        held.ends(true);
+    });
+    in_time("frozen", &|held| {
+        let group = Group::new("held");
+        group.take(held.0.id());
+        let freeze = |word| fs::write(group.folder.join("cgroup.freeze"), word);
+        let events = || fs::read_to_string(group.folder.join("cgroup.events"));
+        freeze("1").expect("it can be frozen");
+        assert!(within(SOON, || events().is_ok_and(|all| all.contains("frozen 1"))));
+        freeze("0").expect("it can be frozen");
+        held.ends(true);
+    });
+    // gdb itself takes seconds to begin.
+    let held = Held::start();
+    let process = held.0.id().to_string();
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-batch", "-ex", "info registers rip", "-p", &process]);
+    let gdb = gdb.output().expect("gdb is in the guest");
+    let out = String::from_utf8_lossy(&gdb.stdout);
+    assert!(out.contains("rip "), "{out}");
+    held.ends(true);
+    let begun = Instant::now();
+    let mut spawner = Running::start_command(Command::new(PROGRAM).args(["spawn", "1"]));
+    spawner.wait_for("spawned", HOLD / 2);
+    println!("its parent: {:?}", begun.elapsed());
+    // Some have not waited to the end: ten at once wait anew.
+    kill(pid, Signal::SIGKILL).expect("it runs");
+    drop((trace, spawner));
+    let (trace, pid) = stopped();
+    let held: Vec<Held> = (0..10).map(|_| Held::start()).collect();
+    let begun = Instant::now();
+    kill(pid, Signal::SIGKILL).expect("it runs");
+    held.into_iter().for_each(|held| held.ends(true));
+    let took = begun.elapsed();
+    println!("after the end of nsprobe: {took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    drop(trace);
+    fs::remove_file(PROGRAM).expect("it is ours");
+}
+
+test! { core, no_program_waits_longer_than_the_limit, cpus = 2 }
+/// It serves the file system that nsprobe looks for its files in.
+fn no_program_waits_longer_than_the_limit() {
+    let _module = Module::load();
+    let program = victim::path("first_call");
+    fs::copy(&program, "/mnt/file").expect("/mnt is writable");
+    let trace = Notes::of(&[
+        "trace",
+        "--json",
+        "--follow",
+        "--hold",
+        "1",
+        "/mnt/file:first_call",
+    ]);
+    trace.1.wait_for("tracing", LIMIT);
+    let mut server = Running::start_command(Command::new(&program).args(["serve", "/mnt"]));
+    server.wait_for("serves", LIMIT);
+    let (_, summary) = ended(trace);
+    fs::remove_file("/mnt/file").expect("it is ours");
+    let held = &summary["held"];
+    assert_eq!(held["overdue"], 1, "{held}");
+    let longest_ns = held["longest_ns"].as_u64();
+    assert!(longest_ns < Some(2_000_000_000), "{held}");
 }
