@@ -1856,8 +1856,8 @@ struct nsprobe_task_counters {
 #define NSPROBE_HOLD_MS_MAX 10000
 
 /*
- * Most programs of a session that wait at a time; more begin at once, and count
- * as not_held.
+ * Most programs of a session that wait at a time, of one container a quarter;
+ * more begin at once, and count as not_held.
  */
 #define NSPROBE_HELD_MAX 64
 

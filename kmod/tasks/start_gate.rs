@@ -39,6 +39,8 @@ use kernel::{
 const ARRIVALS: usize = 4 * HELD_MAX as usize;
 /// Released programs that are remembered.
 const KNOWN_MAX: usize = 1024;
+/// Programs of one container that wait at a time: it must not keep others from waiting.
+const SHARE_MAX: usize = HELD_MAX as usize / 4;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// A program where it is run: its file, in a root directory of a mount namespace.
@@ -67,6 +69,8 @@ struct Waiting {
     id: u64,
     pid: u32,
     start: Start,
+    /// The container, as [`SessionOwner::container`](crate::filter::SessionOwner::container) has it.
+    container: u64,
     /// Whether the reader knows of it.
     is_seen: bool,
     is_released: bool,
@@ -107,7 +111,7 @@ impl Programs {
     }
 
     /// Adds a program that has to wait; its number.
-    fn add(&mut self, start: Start, pid: u32) -> Option<u64> {
+    fn add(&mut self, start: Start, pid: u32, container: u64) -> Option<u64> {
         if self.limit_ms == 0 || self.known.contains(&start) {
             return None;
         }
@@ -116,10 +120,13 @@ impl Programs {
             id,
             pid,
             start,
+            container,
             is_seen: false,
             is_released: false,
         };
-        if self.waiting.push_within_capacity(waiting).is_err() {
+        let mut share = self.waiting.iter().filter(|one| one.container == container);
+        let is_used_up = share.nth(SHARE_MAX - 1).is_some();
+        if is_used_up || self.waiting.push_within_capacity(waiting).is_err() {
             self.report.not_held = self.report.not_held.wrapping_add(1);
             return None;
         }
@@ -251,10 +258,12 @@ impl TaskWork for StartGate {
         let Some(start) = Start::of_current() else {
             return;
         };
-        let pid = self.context.session_owner.ids(&Current::get()).pid;
+        let (current, session_owner) = (Current::get(), &self.context.session_owner);
+        let pid = session_owner.ids(&current).pid;
+        let container = session_owner.container(&current);
         let since_ns = sys::now_ns();
         let mut programs = self.programs.lock();
-        let Some(id) = programs.add(start, pid) else {
+        let Some(id) = programs.add(start, pid, container) else {
             return;
         };
         self.context.waiter.wake();

@@ -195,7 +195,8 @@ const _: () = assert!(size_of::<TaskCounters>() == 272);
 pub const HOLD_SET: u32 = 1 << 0;
 /// Largest [`Hold::limit_ms`].
 pub const HOLD_MS_MAX: u32 = 10000;
-/// Most programs of a session that wait at a time; more begin at once, and count as `not_held`.
+/// Most programs of a session that wait at a time, of one container a quarter; more begin at once, and
+/// count as `not_held`.
 pub const HELD_MAX: u32 = 64;
 /// Programs that reach the limit one after the other, after which no more are held.
 pub const HOLD_OVERDUE_MAX: u32 = 3;

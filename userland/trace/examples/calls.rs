@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<ExitCode> {
         timeout: Some(Duration::from_secs(1)),
         ..TraceOptions::default()
     };
-    let tracer = Tracer::new(&options)?;
+    let mut tracer = Tracer::new(&options)?;
     let wants = Wants::default();
     let planned = tracer.plan(&wants)?;
     let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Count)))?;

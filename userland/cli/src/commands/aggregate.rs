@@ -56,7 +56,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         Aggregate::Stacks { .. } => outputs(output)?,
         _ => (Output::to_file(output)?, None),
     };
-    let tracer = Tracer::new(options)?;
+    let mut tracer = Tracer::new(options)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
     let max_frames = match plan.what {

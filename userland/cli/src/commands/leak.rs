@@ -39,7 +39,7 @@ const KEY_WORDS: u32 = 2;
 pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let (out, picture) = outputs(plan.output.as_deref())?;
-    let tracer = Tracer::new(options)?;
+    let mut tracer = Tracer::new(options)?;
     let probed = match options.probes.is_empty() {
         true => allocators::names(),
         false => Vec::new(),

@@ -29,7 +29,7 @@ const FLUSH: Duration = Duration::from_millis(50);
 pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(&plan.record, options)?;
-    let tracer = Tracer::new(options)?;
+    let mut tracer = Tracer::new(options)?;
     let wants = trace::wants(trace);
     let planned = tracer.plan(&wants)?;
     let module = Device::open()?.info().release.clone();

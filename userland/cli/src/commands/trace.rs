@@ -23,10 +23,12 @@ const FLUSH: Duration = Duration::from_millis(50);
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let out = Output::to_file(plan.output.as_deref())?;
-    let tracer = Tracer::new(options)?;
+    // Before a program waits for its probes.
+    let containers = HitNames::start()?;
+    let mut tracer = Tracer::new(options)?;
     let wants = wants(plan);
     let planned = tracer.plan(&wants)?;
-    let containers = HitNames::start()?.within(&tracer.target)?;
+    let containers = containers.within(&tracer.target)?;
     let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Record)))?;
     let mut live = run.live().with_containers(containers);
     let labels = run.labels.clone();

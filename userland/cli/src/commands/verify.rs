@@ -27,7 +27,7 @@ use std::process::ExitCode;
 const EXAMPLES: usize = 5;
 
 pub(crate) fn run(plan: &VerifyPlan) -> anyhow::Result<ExitCode> {
-    let tracer = Tracer::new(&plan.options)?;
+    let mut tracer = Tracer::new(&plan.options)?;
     let wants = Wants::default();
     let planned = tracer.plan(&wants)?;
     let mut run = tracer.start(wants, planned, |_| Ok(Sinks::All(Sink::Count)))?;

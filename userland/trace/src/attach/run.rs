@@ -166,12 +166,22 @@ impl<'a> Run<'a> {
         let detacher = session.detacher()?;
         // A thread of ours that cannot be killed would keep the breakpoints.
         signals::at_forced_end(move || drop(detacher.detach_all()));
-        let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
-        let filter = inputs.options.narrow(filter)?;
-        if let Some(filter) = filter {
-            let set = session.filter(&filter);
-            set.with_context(|| format!("cannot trace {}", target.describe()))?;
-            target.check_alive()?;
+        let started = stopped.as_ref().map(Stopped::pid);
+        let mut tries = FILTER_TRIES;
+        loop {
+            let filter = target.filter(started, &mut planned.notes)?;
+            let Some(filter) = inputs.options.narrow(filter)? else {
+                break;
+            };
+            tries -= 1;
+            match session.filter(&filter) {
+                Err(error) if inputs.options.follow && tries > 0 && has_ended(&error) => {}
+                set => {
+                    set.with_context(|| format!("cannot trace {}", target.describe()))?;
+                    target.check_alive()?;
+                    break;
+                }
+            }
         }
         let sinks = sinks(&mut session)?;
         // Parsers start before anything is attached: without them, nothing is attached.
@@ -350,7 +360,7 @@ impl<'a> Run<'a> {
         for _ in 0..FILTER_TRIES {
             let set = self.session.filter(&filter);
             match (set, &mut self.new_containers) {
-                (Err(Error::NoProcess | Error::StaleNamespace(_)), Some(new_containers)) => {
+                (Err(error), Some(new_containers)) if has_ended(&error) => {
                     filter = new_containers.filter()?;
                 }
                 (set, _) => return Ok(set?),
@@ -522,6 +532,11 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// Whether a process of a filter has ended before that was set.
+fn has_ended(error: &Error) -> bool {
+    matches!(error, Error::NoProcess | Error::StaleNamespace(_))
 }
 
 /// The message that tracing starts.

@@ -30,7 +30,7 @@ use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// Name of the C library.
@@ -61,11 +61,11 @@ impl Target {
         Target::wait_for(who, None, &mut None)
     }
 
-    /// Finds the target; waits at most `limit` for one that does not run yet, whose program may be
+    /// Finds the target; waits until `deadline` for one that does not run yet, whose program may be
     /// among the `held`.
     pub(crate) fn wait_for(
         who: &TargetSpec,
-        limit: Option<Duration>,
+        deadline: Option<Instant>,
         held: &mut Option<HeldStarts>,
     ) -> anyhow::Result<Target> {
         if !matches!(who, TargetSpec::Host) {
@@ -73,7 +73,7 @@ impl Target {
         }
         Ok(match who {
             TargetSpec::Host => Target::Host,
-            TargetSpec::Group(asked) => Target::group(Group::find(asked, limit, held)?),
+            TargetSpec::Group(asked) => Target::group(Group::find(asked, deadline, held)?),
             TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
             TargetSpec::Processes(pids) => {
                 let opened = pids.iter().map(|pid| Process::open(*pid));
@@ -388,6 +388,17 @@ impl Target {
                 Vec::new()
             }
             Target::Container(container) => vec![&container.init],
+        }
+    }
+
+    /// Whether all containers of a group that others may join have ended.
+    pub(crate) fn awaits_others(&self) -> bool {
+        match self {
+            Target::Group(group) => {
+                let mut members = group.members.iter();
+                group.asked.follow && !members.any(|one| one.init.still_same())
+            }
+            _ => false,
         }
     }
 

@@ -17,6 +17,7 @@ use nsprobe_spec::Sink;
 use nsprobe_worker::{ChildLimits, Worker};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a caller needs from its probes, in addition to the user's options.
 #[derive(Clone, Copy)]
@@ -81,28 +82,60 @@ pub struct Tracer<'a> {
     parser: Worker,
     /// With the first container's program, when it was waited for.
     held: Cell<Option<HeldStarts>>,
+    /// Until when a container is waited for.
+    deadline: Option<Instant>,
 }
 
 impl<'a> Tracer<'a> {
     /// Finds the target that the options mean.
     pub fn new(options: &'a TraceOptions) -> anyhow::Result<Tracer<'a>> {
+        let parser = options.parser();
         let mut held = match &options.who {
             TargetSpec::Group(_) => HeldStarts::new(options)?,
             _ => None,
         };
-        let target = Target::wait_for(&options.who, options.timeout, &mut held)?;
+        if held.is_some() {
+            parser.start_ahead();
+        }
+        let deadline = options.timeout.map(|limit| Instant::now() + limit);
+        let target = Target::wait_for(&options.who, deadline, &mut held)?;
         let search = DebugSearch::of(target.viewers(), options)?;
         Ok(Tracer {
             options,
             target,
             search,
-            parser: options.parser(),
+            parser,
             held: Cell::new(held),
+            deadline,
         })
     }
 
-    /// Resolves the probes of the options to places in files; adds what has no place.
-    pub fn plan(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
+    /// Resolves the probes of the options to places in files; adds what has no place. With
+    /// `follow`, of the next container should those that were found have ended.
+    pub fn plan(&mut self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
+        loop {
+            match self.plan_for_target(wants) {
+                Err(error) if self.target.awaits_others() => {
+                    self.options.note(&format!("{error:#}"));
+                    self.wait_for_others()?;
+                }
+                planned => return planned,
+            }
+        }
+    }
+
+    /// Waits for containers, as those that were found have ended.
+    fn wait_for_others(&mut self) -> anyhow::Result<()> {
+        let held = self.held.get_mut();
+        if held.is_none() {
+            *held = HeldStarts::new(self.options)?;
+        }
+        self.target = Target::wait_for(&self.options.who, self.deadline, held)?;
+        self.search = DebugSearch::of(self.target.viewers(), self.options)?;
+        Ok(())
+    }
+
+    fn plan_for_target(&self, wants: &Wants<'_>) -> anyhow::Result<Planned> {
         let inputs = self.inputs(*wants);
         let device = device()?;
         let planned = Planned::new(&self.target, device.as_ref(), &inputs);

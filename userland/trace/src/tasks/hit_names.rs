@@ -46,8 +46,20 @@ impl HitNames {
         })
     }
 
-    /// Of hits in a container alone: where it shares its pid namespace, those are its own.
+    /// Of hits in a container alone: where it shares its pid namespace, those are its own. Of a
+    /// group, those that it was found with, which may have ended.
     pub fn within(mut self, target: &Target) -> anyhow::Result<HitNames> {
+        if let Target::Group(group) = target {
+            for container in group.members.iter().map(|one| &one.container) {
+                let init = container.init.filter(|init| init.owns_namespace);
+                if let (Some(init), true) = (init, is_container(container)) {
+                    let id = init.pid_namespace.id;
+                    self.names
+                        .entry((0, id))
+                        .or_insert_with(|| known(container));
+                }
+            }
+        }
         if let Target::Container(running) = target {
             if is_container(&running.container)
                 && matches!(running.scope()?, ContainerTasks::Cgroup(_))

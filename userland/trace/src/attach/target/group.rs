@@ -13,7 +13,7 @@ use nsprobe_containers::{Container, Containers, Execs, Process, Running};
 use nsprobe_text::is_glob;
 use nsprobe_text::{escaped, glob_fits};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Interval between looks at the clock while we wait for a container, in milliseconds.
 const WAIT: u8 = 100;
@@ -31,11 +31,11 @@ impl Group {
     /// deadline, whose program may be among the `held`.
     pub(super) fn find(
         asked: &ContainerGroup,
-        limit: Option<Duration>,
+        deadline: Option<Instant>,
         held: &mut Option<HeldStarts>,
     ) -> anyhow::Result<Group> {
         let members = match asked.follow {
-            true => first_of(asked, limit, held)?,
+            true => first_of(asked, deadline, held)?,
             false => all_of(asked)?,
         };
         Ok(Group {
@@ -142,12 +142,11 @@ fn fitting(containers: &Containers, fits: impl Fn(&str) -> bool) -> Vec<Running>
 /// Those that run, or else the first one that starts before the deadline.
 fn first_of(
     asked: &ContainerGroup,
-    limit: Option<Duration>,
+    deadline: Option<Instant>,
     held: &mut Option<HeldStarts>,
 ) -> anyhow::Result<Vec<Running>> {
     let fits = |name: &str| asked.fits(name);
     let pattern = asked.text();
-    let deadline = limit.map(|limit| Instant::now() + limit);
     let execs = Execs::new()?;
     let mut containers = Containers::take()?;
     let (mut members, shared): (Vec<_>, Vec<_>) =
