@@ -61,6 +61,34 @@ pub(super) trait Processes {
 /// Those that `/proc` shows.
 pub(super) struct Living;
 
+/// One of them alone.
+pub(super) struct Alone<'a, P> {
+    pub(super) among: &'a P,
+    pub(super) task: &'a Task,
+}
+
+impl<P: Processes> Processes for Alone<'_, P> {
+    fn all(&self) -> Result<Vec<Task>> {
+        Ok(vec![self.task.clone()])
+    }
+
+    fn details(&self, pid: u32) -> Option<Details> {
+        self.among.details(pid)
+    }
+
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        self.among.cgroup_id(path)
+    }
+
+    fn is_frozen(&self, path: &str) -> bool {
+        self.among.is_frozen(path)
+    }
+
+    fn owner(&self, path: &str) -> Option<u32> {
+        self.among.owner(path)
+    }
+}
+
 impl Processes for Living {
     fn all(&self) -> Result<Vec<Task>> {
         let task = |pid: u32| Living::task(&Process::open(pid).ok()?);

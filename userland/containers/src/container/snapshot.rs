@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All containers at one moment, and which task is in which.
 
+use super::cgroup_path::places;
 use super::host::Host;
 use super::join::{self, is_below};
 use super::known::Findings;
-use super::processes::{Living, Processes};
+use super::processes::{Alone, Living, Processes, Task};
 use super::{cgroups, Container, ContainerState, Init, Pod, Runtime};
 use crate::{PidSpace, Process, Result, TargetError};
 use std::collections::HashMap;
@@ -39,9 +40,7 @@ impl Containers {
     /// Looks again. Those that have ended are kept, and their state is [`ContainerState::Gone`], so
     /// that what they have left behind has a name.
     pub fn refresh(&mut self) -> Result<()> {
-        let mut findings = Findings::default();
-        let host = Host::this(&mut findings);
-        let findings = findings.and_all_of(&host);
+        let findings = findings();
         let ours = Process::open(std::process::id())?.pid_namespace()?;
         self.update(&Living, findings, ours)
     }
@@ -74,6 +73,46 @@ impl Containers {
         Ok(())
     }
 
+    /// Adds the container whose first process a task is, without a look at all others, which takes
+    /// long where there are thousands; false where that does not tell: one within another, or that
+    /// shares its pid namespace.
+    pub(super) fn add_alone(
+        &mut self,
+        processes: &impl Processes,
+        task: &Task,
+        findings: &Findings,
+    ) -> Result<bool> {
+        let Some(details) = processes.details(task.pid) else {
+            return Ok(false);
+        };
+        let is_outermost = details.numbers.len() == 2 && places(&task.cgroup).len() < 2;
+        if !details.is_first() || !is_outermost {
+            return Ok(false);
+        }
+        let alone = Alone {
+            among: processes,
+            task,
+        };
+        let mut new = join::join(&alone, &findings.known, &findings.problems, self.ours)?;
+        own_namespaces(&mut new);
+        name_pods(&mut new, &findings.pods);
+        let is_it = |one: &Container| one.init.is_some_and(|init| init.pid == task.pid);
+        let Some(one) = new.into_iter().find(is_it) else {
+            return Ok(false);
+        };
+        let was_stopped = |old: &Container| old.init.is_none() && identity(old) == identity(&one);
+        let at = self.all.iter().position(was_stopped);
+        let at = at.unwrap_or(self.all.len());
+        match self.all.get_mut(at) {
+            Some(old) => *old = one,
+            None => self.all.push(one),
+        }
+        let mut left = GROUPS_MAX;
+        self.index_groups(at, &mut left);
+        self.index_namespace(at);
+        Ok(true)
+    }
+
     /// The container of a task, as the kernel reports it: the id of its control group (that of the
     /// directory; zero if it is not known) and the id of its pid namespace; neither is ever reused.
     /// A namespace that containers share tells nothing without a group.
@@ -92,7 +131,7 @@ impl Containers {
     /// one's.
     pub fn group_of(process: &Process) -> Option<u64> {
         let task = Living::task(process)?;
-        let place = super::cgroup_path::places(&task.cgroup).pop()?;
+        let place = places(&task.cgroup).pop()?;
         cgroups::id_of(task.cgroup.get(..place.end)?)
     }
 
@@ -116,12 +155,13 @@ impl Containers {
     pub fn of_process(&mut self, process: &Process) -> Option<&Container> {
         let task = Living::task(process)?;
         let id = cgroups::id_of(&task.cgroup).unwrap_or(0);
-        let may_be =
-            task.pid_namespace != self.ours || !super::cgroup_path::places(&task.cgroup).is_empty();
+        let may_be = task.pid_namespace != self.ours || !places(&task.cgroup).is_empty();
         let space = task.pid_namespace.id;
         if may_be && self.of(id, space).is_none() {
             // What was known is still there when it cannot be looked again.
-            let _ = self.refresh();
+            if !matches!(self.add_alone(&Living, &task, &findings()), Ok(true)) {
+                let _ = self.refresh();
+            }
         }
         if self.of(id, space).is_some() {
             return self.of(id, space);
@@ -161,39 +201,59 @@ impl Containers {
         };
         order.sort_by_key(depth);
         for at in order {
-            let Some(container) = self.all.get(at) else {
-                continue;
-            };
-            if let Some(cgroup) = &container.cgroup {
-                let below = match container.is_running() {
-                    true => cgroups::ids_below(&cgroup.path, left),
-                    false => Vec::new(),
-                };
-                left = left.saturating_sub(below.len());
-                // A group of an ended container is never another's: ids are not used again.
-                let ids = below.into_iter().chain(cgroup.id);
-                self.by_cgroup.extend(ids.map(|id| (id, at)));
-            }
+            self.index_groups(at, &mut left);
         }
-        for (at, container) in self.all.iter().enumerate() {
-            let made = container.init.filter(|init| init.is_first);
-            self.by_namespace
-                .extend(made.map(|init| (init.pid_namespace.id, at)));
+        for at in 0..self.all.len() {
+            self.index_namespace(at);
         }
     }
+
+    /// Notes the control groups of a container, at most as many as are `left`.
+    fn index_groups(&mut self, at: usize, left: &mut usize) {
+        let Some(container) = self.all.get(at) else {
+            return;
+        };
+        if let Some(cgroup) = &container.cgroup {
+            let below = match container.is_running() {
+                true => cgroups::ids_below(&cgroup.path, *left),
+                false => Vec::new(),
+            };
+            *left = left.saturating_sub(below.len());
+            // A group of an ended container is never another's: ids are not used again.
+            let ids = below.into_iter().chain(cgroup.id);
+            self.by_cgroup.extend(ids.map(|id| (id, at)));
+        }
+    }
+
+    /// Notes the pid namespace that a container has made.
+    fn index_namespace(&mut self, at: usize) {
+        let init = self.all.get(at).and_then(|one| one.init);
+        let made = init.filter(|init| init.is_first);
+        self.by_namespace
+            .extend(made.map(|init| (init.pid_namespace.id, at)));
+    }
+}
+
+/// What the runtimes' files say.
+fn findings() -> Findings {
+    let mut findings = Findings::default();
+    let host = Host::this(&mut findings);
+    findings.and_all_of(&host)
 }
 
 /// Whether it is one that has stopped, and was known before as what it is now.
 fn same(one: &Container, old: &Container) -> bool {
-    let id = |container: &Container| {
-        (
-            container.runtime,
-            container.user,
-            container.id.clone(),
-            container.name.clone(),
-        )
-    };
-    one.init.is_none() && old.init.is_none() && id(one) == id(old)
+    one.init.is_none() && old.init.is_none() && identity(one) == identity(old)
+}
+
+/// What identifies a container that has no process.
+fn identity(container: &Container) -> (Runtime, Option<u32>, Option<&str>, &str) {
+    (
+        container.runtime,
+        container.user,
+        container.id.as_deref(),
+        &container.name,
+    )
 }
 
 /// Gives pods of which only the uid is known their names.

@@ -459,6 +459,52 @@ fn what_has_ended_is_kept_and_what_comes_is_found() {
 }
 
 #[test]
+fn what_has_just_started_is_known_without_a_look_at_all_others() {
+    let within = format!("{}/libpod-{DATABASE}.scope", podman(WEB));
+    let starts: [(&str, &str, u32, &[u32]); 6] = [
+        ("podman", &podman(WEB), 10, &[30, 1]),
+        ("a namespace", "/user.slice", 10, &[30, 1]),
+        ("by a state file", "/docker", 10, &[30, 1]),
+        ("not its first", &podman(WEB), 10, &[30, 2]),
+        ("within another", &within, 10, &[30, 1]),
+        ("a namespace within", &podman(WEB), 10, &[30, 7, 1]),
+    ];
+    for (what, cgroup, space_of, numbers) in starts {
+        let findings = Findings {
+            known: vec![
+                known(Runtime::Podman, WEB, "web", Claim::default()),
+                known(Runtime::Podman, DATABASE, "db", Claim::default()),
+                known(Runtime::Crun, "box", "box", pid(30, Some(30))),
+            ],
+            ..Findings::default()
+        };
+        let mut machine = Machine::default();
+        machine.add("/docker", 5, &[5, 1]);
+        let mut containers = Containers::default();
+        let before = Findings {
+            known: findings.known.clone(),
+            ..Findings::default()
+        };
+        containers.update(&machine, before, space(OURS)).unwrap();
+        machine.add(cgroup, space_of, numbers);
+        let task = machine.tasks[1].0.clone();
+        let is_added = containers.add_alone(&machine, &task, &findings).unwrap();
+        assert_eq!(
+            is_added,
+            numbers.ends_with(&[1]) && numbers.len() == 2 && cgroup != within
+        );
+        if is_added {
+            let group = cgroup.len() as u64;
+            let alone = containers.of(group, 10).cloned();
+            let count = containers.iter().count();
+            containers.update(&machine, findings, space(OURS)).unwrap();
+            assert_eq!(containers.of(group, 10), alone.as_ref(), "{what}");
+            assert_eq!(containers.iter().count(), count, "{what}");
+        }
+    }
+}
+
+#[test]
 fn kubernetes_names_come_from_its_labels_or_its_logs() {
     let pod = |container: &str| super::super::Pod {
         name: "shop-1".to_owned(),
