@@ -362,6 +362,11 @@ impl Session {
             seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
             seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());
         }
+        if let Some(gate) = self.start_gate.as_ref() {
+            let report = gate.report();
+            seq_print!(out, "hold-ms:\t{}\n", report.limit_ms);
+            seq_print!(out, "held:\t{}\n", report.held);
+        }
         self.context.filter.with(|filter| {
             if let Some(filter) = filter {
                 filter.show(out);

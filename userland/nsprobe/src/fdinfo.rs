@@ -2,7 +2,7 @@
 //! The sessions of all processes, as `/proc/PID/fdinfo` tells of them.
 //!
 //! The module prints one key a line after the kernel's own lines: `session` (a
-//! number), `rings`, `ring-bytes`, `filter-processes` (how many), `filter-pidns`
+//! number), `rings`, `ring-bytes`, `hold-ms` and `held` (programs that start), `filter-processes` (how many), `filter-pidns`
 //! (its inode number), `probes` (how many), and a `probe` line of name-value
 //! pairs for each probe. Keys that this version does not know are skipped.
 
@@ -27,6 +27,11 @@ pub struct SessionStatus {
     pub rings: u64,
     /// Bytes of each.
     pub ring_bytes: u64,
+    /// How long programs that start wait for their probes at most, in milliseconds; `None` where none
+    /// ever waited.
+    pub hold_ms: Option<u64>,
+    /// Programs that have waited, or do.
+    pub held: u64,
     /// Processes that alone are traced; 0 for no such condition.
     pub filter_processes: u64,
     /// Pid namespace that alone is traced; 0 for no such condition.
@@ -116,6 +121,8 @@ fn parse(text: &str) -> Option<SessionStatus> {
             "probes" => is_session = true,
             "rings" => session.rings = number(value),
             "ring-bytes" => session.ring_bytes = number(value),
+            "hold-ms" => session.hold_ms = Some(number(value)),
+            "held" => session.held = number(value),
             "filter-processes" => session.filter_processes = number(value),
             "filter-pidns" => session.filter_pidns = number(value),
             "probe" => session.probes.extend(probe(value)),

@@ -218,6 +218,9 @@ fn a_program_that_waits_goes_on_when_it_is_disturbed() {
     drop((trace, spawner));
     let (trace, pid) = stopped();
     let held: Vec<Held> = (0..10).map(|_| Held::start()).collect();
+    let sessions = libnsprobe::sessions().expect("/proc is mounted");
+    let gate = sessions.iter().find(|one| one.hold_ms == Some(10_000));
+    assert_eq!(gate.expect("nsprobe has one").held, 10);
     let begun = Instant::now();
     kill(pid, Signal::SIGKILL).expect("it runs");
     held.into_iter().for_each(|held| held.ends(true));

@@ -30,6 +30,10 @@ struct SessionLine {
     rings: u64,
     ring_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hold_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     filter_processes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filter_pid_namespace: Option<u64>,
@@ -78,12 +82,10 @@ fn write_text(out: &mut impl Write, info: &Info, sessions: &[SessionStatus]) -> 
         let pids: Vec<String> = session.pids.iter().map(u32::to_string).collect();
         writeln!(
             out,
-            "session of {} ({}): {} of {} bytes, {} traced",
+            "session of {} ({}): {}",
             escaped(&session.comm),
             pids.join(", "),
-            counted(session.rings, "ring"),
-            session.ring_bytes,
-            filter(session)
+            what_it_does(session)
         )?;
         for probe in &session.probes {
             write_probe(out, probe)?;
@@ -96,6 +98,27 @@ fn write_text(out: &mut impl Write, info: &Info, sessions: &[SessionStatus]) -> 
         writeln!(out, "{hidden} more that this /proc does not show")?;
     }
     Ok(())
+}
+
+fn what_it_does(session: &SessionStatus) -> String {
+    let held = match (session.hold_ms, session.held) {
+        (None, _) => None,
+        (Some(0), held) => Some(format!("{} held, and no more", counted(held, "program"))),
+        (Some(limit_ms), held) => Some(format!(
+            "programs of new containers wait for up to {limit_ms} ms, {held} have"
+        )),
+    };
+    let traced = format!(
+        "{} of {} bytes, {} traced",
+        counted(session.rings, "ring"),
+        session.ring_bytes,
+        filter(session)
+    );
+    match held {
+        Some(held) if session.rings == 0 => held,
+        Some(held) => format!("{traced}; {held}"),
+        None => traced,
+    }
 }
 
 fn filter(session: &SessionStatus) -> String {
@@ -149,6 +172,8 @@ fn session_line(session: SessionStatus) -> SessionLine {
         comm: session.comm,
         rings: session.rings,
         ring_bytes: session.ring_bytes,
+        hold_ms: session.hold_ms,
+        held: session.hold_ms.map(|_| session.held),
         filter_processes: Some(session.filter_processes).filter(|&count| count > 0),
         filter_pid_namespace: Some(session.filter_pidns).filter(|&inum| inum > 0),
         probes: session.probes.into_iter().map(probe_line).collect(),
