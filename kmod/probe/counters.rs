@@ -54,8 +54,6 @@ pub(crate) struct Counters {
     on: KVVec<OnCpu>,
     /// Address spaces in which the kernel could not set the breakpoint, when it last tried.
     pub(crate) failed_in: AtomicU32,
-    /// Hits that wait for memory.
-    pub(crate) late: AtomicU64,
     /// Calls that were forgotten for those that begin at this probe.
     pub(crate) evicted: AtomicU64,
 }
@@ -66,7 +64,6 @@ impl Counters {
         Ok(Counters {
             on: memory::made_for_each_cpu(|| Ok(OnCpu::default()))?,
             failed_in: AtomicU32::new(0),
-            late: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         })
     }
@@ -79,11 +76,9 @@ impl Counters {
 
     /// Adds the counters of all CPUs, and those that no CPU has, to `sum`.
     pub(crate) fn add_all(&self, sum: &mut abi::Counters) {
-        let late = self.late.load(Relaxed);
         for on in &self.on {
             on.add_to(sum);
         }
-        sum.unfinished = sum.unfinished.wrapping_add(late);
         sum.processes_failed = self.failed_in.load(Relaxed).into();
         sum.evicted = self.evicted.load(Relaxed);
     }
@@ -154,6 +149,17 @@ impl Here<'_> {
     /// Counts waits that go on when their probe is detached.
     pub(crate) fn unfinished(&self, waits: u64) {
         self.on.of(Outcome::Unfinished).fetch_add(waits, Relaxed);
+    }
+
+    /// Counts a hit that is handled later, until [`resume`](Self::resume).
+    pub(crate) fn postpone(&self) {
+        self.count(Outcome::Unfinished);
+    }
+
+    /// Takes back `postpone`, before the hit is handled: for a moment it counts as nothing, but never
+    /// as two.
+    pub(crate) fn resume(&self) {
+        self.on.of(Outcome::Unfinished).fetch_sub(1, Relaxed);
     }
 
     /// Counts a sample taken by the CPU clock.

@@ -23,10 +23,7 @@ use crate::{
         vma::look_up, //
     }, //
 };
-use core::{
-    cell::Cell,
-    sync::atomic::Ordering::Relaxed, //
-};
+use core::cell::Cell;
 use kernel::sync::Arc;
 
 /// Late hits of a session at a time; the memory of more is missing.
@@ -72,8 +69,6 @@ impl Probe {
         let Some(slot) = slots.and_then(|slots| slots.take()) else {
             return false;
         };
-        // Before the task may handle it.
-        self.counters.late.fetch_add(1, Relaxed);
         let job = LateHit {
             regs: hit.regs.copy(),
             cpu: hit.here.cpu,
@@ -83,9 +78,10 @@ impl Probe {
             ended: hit.ended,
             missed,
         };
+        // The task handles it after this.
         let is_queued = slot.queue(late.clone(), job);
-        if !is_queued {
-            self.counters.late.fetch_sub(1, Relaxed);
+        if is_queued {
+            hit.here.postpone();
         }
         is_queued
     }
@@ -126,18 +122,20 @@ impl TaskWork for Probe {
     type Job = LateHit;
 
     fn run(&self, job: &LateHit) {
+        let Some(here) = self.counters.here(job.cpu) else {
+            return;
+        };
         let mut missed = job.missed;
-        if let Some(here) = self.counters.here(job.cpu) {
-            for left in (0..FETCHES_MAX).rev() {
-                let is_fetched = may_be_fetched(missed)
-                    && user_mem::fetch(missed.address, missed.bytes.into()).is_ok();
-                match self.handle_late(job, here, is_fetched && left > 0) {
-                    Some(other) => missed = other,
-                    None => break,
-                }
+        for left in (0..FETCHES_MAX).rev() {
+            let is_fetched = may_be_fetched(missed)
+                && user_mem::fetch(missed.address, missed.bytes.into()).is_ok();
+            here.resume();
+            match self.handle_late(job, here, is_fetched && left > 0) {
+                Some(other) => missed = other,
+                None => return,
             }
+            here.postpone();
         }
-        self.counters.late.fetch_sub(1, Relaxed);
     }
 }
 

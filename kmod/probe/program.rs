@@ -37,7 +37,10 @@ use crate::{
     table::{Span, Table}, //
 };
 use core::cell::Cell;
-use kernel::prelude::*;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// A checked program.
 pub(crate) struct Program {
@@ -235,7 +238,8 @@ impl Machine for HitContext<'_> {
             return false;
         }
         let is_read = user_mem::read(address, out).is_ok();
-        if !is_read {
+        // Nothing is behind a null pointer.
+        if !is_read && address >= PAGE_SIZE as u64 {
             let bytes = out.len() as u16;
             self.missed.set(Some(Missed { address, bytes }));
         }

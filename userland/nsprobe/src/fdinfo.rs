@@ -2,9 +2,10 @@
 //! The sessions of all processes, as `/proc/PID/fdinfo` tells of them.
 //!
 //! The module prints one key a line after the kernel's own lines: `session` (a
-//! number), `rings`, `ring-bytes`, `hold-ms` and `held` (programs that start), `filter-processes` (how many), `filter-pidns`
-//! (its inode number), `probes` (how many), and a `probe` line of name-value
-//! pairs for each probe. Keys that this version does not know are skipped.
+//! number), `rings`, `ring-bytes`, `hold-ms` and `held` (programs that wait at their
+//! start: how long at most, and how many have), `filter-processes` (how many),
+//! `filter-pidns` (its inode number), `probes` (how many), and a `probe` line of
+//! name-value pairs for each probe. Keys that this version does not know are skipped.
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};

@@ -29,6 +29,14 @@ pub struct Containers {
 }
 
 impl Containers {
+    /// None yet: each is looked for when it is asked for.
+    pub fn new() -> Result<Containers> {
+        Ok(Containers {
+            ours: our_namespace()?,
+            ..Containers::default()
+        })
+    }
+
     /// Looks at this machine. What cannot be read is among [`Containers::problems`]; it fails
     /// only when the processes cannot be seen.
     pub fn take() -> Result<Containers> {
@@ -41,8 +49,7 @@ impl Containers {
     /// that what they have left behind has a name.
     pub fn refresh(&mut self) -> Result<()> {
         let findings = findings();
-        let ours = Process::open(std::process::id())?.pid_namespace()?;
-        self.update(&Living, findings, ours)
+        self.update(&Living, findings, our_namespace()?)
     }
 
     pub(super) fn update(
@@ -86,7 +93,9 @@ impl Containers {
             return Ok(false);
         };
         let is_outermost = details.numbers.len() == 2 && places(&task.cgroup).len() < 2;
-        if !details.is_first() || !is_outermost {
+        // A look at all forgets the oldest of those that are gone.
+        let is_full = self.all.len() >= 2 * GONE_MAX;
+        if !details.is_first() || !is_outermost || is_full {
             return Ok(false);
         }
         let alone = Alone {
@@ -232,6 +241,10 @@ impl Containers {
         self.by_namespace
             .extend(made.map(|init| (init.pid_namespace.id, at)));
     }
+}
+
+fn our_namespace() -> Result<PidSpace> {
+    Process::open(std::process::id())?.pid_namespace()
 }
 
 /// What the runtimes' files say.

@@ -201,7 +201,8 @@ impl<'a> Run<'a> {
             )?),
             false => None,
         };
-        if let Some(rows) = &rows {
+        // A program that waits does not wait for rows as well: its first stacks are copied.
+        if let (Some(rows), None) = (&rows, &held) {
             let limit = UnwindLoader::patience(target, inputs.options);
             let (since, mut progress) = (Instant::now(), Progress::new(inputs.options.quiet));
             rows.first(&session, &planned, target, limit, |left| {

@@ -40,8 +40,8 @@ impl Events {
         })
     }
 
-    /// Waits for at most `limit`, or until one of `others` is readable. Signals come before records: a flood of
-    /// records must not hide a Ctrl-C.
+    /// Waits for at most `limit`, or until one of `others` is readable. Signals come before records:
+    /// a flood of records must not hide a Ctrl-C.
     pub(super) fn wait<'o>(
         &self,
         session: &Session,

@@ -133,7 +133,7 @@ impl<'a> ContainerWatcher<'a> {
                 _ => None,
             },
             noted: HashSet::new(),
-            containers: Containers::take()?,
+            containers: Containers::new()?,
             named: Vec::new(),
             ours: RootId::ours().context("cannot look at the root directory")?,
             roots: HashMap::new(),
@@ -224,6 +224,8 @@ impl<'a> ContainerWatcher<'a> {
         self.rescan |= executed.missed || self.waiting.len() > WAITING_MAX;
         self.waiting.extend(executed.pids);
         if std::mem::take(&mut self.rescan) {
+            // At once, and not for each of them.
+            self.containers.refresh()?;
             self.waiting = all_processes()?.into();
         }
         let before = self.namespaces.len();
