@@ -11,6 +11,7 @@ use crate::spec::{CountedTexts, ProbeSpec};
 use anyhow::bail;
 use libnsprobe::common::program::Context;
 use libnsprobe::{Device, Error, Session, SetupOptions};
+use nsprobe_containers::TargetError;
 use nsprobe_probes::ProbeQuery;
 use nsprobe_spec::syntax::Assignment;
 use nsprobe_spec::Sink;
@@ -119,9 +120,17 @@ impl<'a> Tracer<'a> {
                     self.options.note(&format!("{error:#}"));
                     self.wait_for_others()?;
                 }
+                Err(error) if self.follows_all() && is_missing(&error) => {
+                    bail!("{error:#}; with -c NAME nsprobe waits for a container that has it")
+                }
                 planned => return planned,
             }
         }
+    }
+
+    /// Whether all that comes is traced.
+    fn follows_all(&self) -> bool {
+        self.options.follow && matches!(self.target, Target::Host)
     }
 
     /// Waits for containers, as those that were found have ended.
@@ -219,6 +228,12 @@ fn device() -> Result<Option<Device>, Error> {
         Err(error @ (Error::Denied(_) | Error::Version { .. })) => Err(error),
         device => Ok(device.ok()),
     }
+}
+
+/// Whether a file is not there.
+fn is_missing(error: &anyhow::Error) -> bool {
+    let why = error.downcast_ref::<TargetError>();
+    why.is_some_and(|why| matches!(why, TargetError::NotFound { .. }))
 }
 
 /// Fails for more samples a second than the machine allows perf.
