@@ -65,7 +65,7 @@ impl Start {
 }
 
 /// A program that waits.
-struct Waiting {
+struct WaitingProgram {
     id: u64,
     pid: u32,
     start: Start,
@@ -78,7 +78,7 @@ struct Waiting {
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum GateEnd {
     Released,
     Overdue,
     Interrupted,
@@ -88,7 +88,7 @@ enum End {
 struct Programs {
     /// How long each waits at most; zero when the gate is open.
     limit_ms: u32,
-    waiting: KVVec<Waiting>,
+    waiting: KVVec<WaitingProgram>,
     /// Those that were released, the oldest of which is replaced next.
     known: KVVec<Start>,
     oldest_known: usize,
@@ -116,7 +116,7 @@ impl Programs {
             return None;
         }
         let id = self.report.held.wrapping_add(1);
-        let waiting = Waiting {
+        let waiting = WaitingProgram {
             id,
             pid,
             start,
@@ -141,16 +141,16 @@ impl Programs {
     }
 
     /// Removes a program that goes on.
-    fn remove(&mut self, id: u64, end: End, waited_ns: u64) {
+    fn remove(&mut self, id: u64, end: GateEnd, waited_ns: u64) {
         if let Some(at) = self.waiting.iter().position(|one| one.id == id) {
             drop(self.waiting.remove(at));
         }
         let report = &mut self.report;
         report.longest_ns = report.longest_ns.max(waited_ns);
         match end {
-            End::Released => {}
-            End::Interrupted => report.interrupted = report.interrupted.wrapping_add(1),
-            End::Overdue => {
+            GateEnd::Released => {}
+            GateEnd::Interrupted => report.interrupted = report.interrupted.wrapping_add(1),
+            GateEnd::Overdue => {
                 report.overdue = report.overdue.wrapping_add(1);
                 self.overdue_in_a_row = self.overdue_in_a_row.wrapping_add(1);
                 if self.overdue_in_a_row >= HOLD_OVERDUE_MAX {
@@ -270,18 +270,18 @@ impl TaskWork for StartGate {
         let (end, waited_ns) = loop {
             let waited_ns = sys::now_ns().wrapping_sub(since_ns);
             if programs.may_go(id) {
-                break (End::Released, waited_ns);
+                break (GateEnd::Released, waited_ns);
             }
             let limit_ns = u64::from(programs.limit_ms).wrapping_mul(NS_PER_MS);
             let left_ns = limit_ns.saturating_sub(waited_ns);
             if left_ns == 0 {
-                break (End::Overdue, waited_ns);
+                break (GateEnd::Overdue, waited_ns);
             }
             let left = msecs_to_jiffies(left_ns.div_ceil(NS_PER_MS) as u32);
             if let CondVarTimeoutResult::Signal { .. } =
                 self.changed.wait_interruptible_timeout(&mut programs, left)
             {
-                break (End::Interrupted, sys::now_ns().wrapping_sub(since_ns));
+                break (GateEnd::Interrupted, sys::now_ns().wrapping_sub(since_ns));
             }
         };
         programs.remove(id, end, waited_ns);

@@ -35,7 +35,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// When a process is looked at for what it has mapped: its libraries come after its
+/// How far a process has come that is looked at.for what it has mapped: its libraries come after its
 /// program has begun.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 /// Processes that are looked at before the records are looked at again.
@@ -87,9 +87,9 @@ pub(super) struct ContainerWatcher<'a> {
     keys: Vec<FieldFormat>,
 }
 
-/// When a process is looked at.
+/// How far a process has come that is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum ProgramPhase {
     /// Before its program begins.
     Held,
     /// Its program may have begun.
@@ -200,7 +200,7 @@ impl<'a> ContainerWatcher<'a> {
             return Ok(None);
         };
         let before = self.namespaces.len();
-        let planned = self.process(session, pid, Look::Held);
+        let planned = self.process(session, pid, ProgramPhase::Held);
         self.found(before, planned.into_iter().collect()).map(Some)
     }
 
@@ -234,7 +234,7 @@ impl<'a> ContainerWatcher<'a> {
             let Some(pid) = self.waiting.pop_front() else {
                 break;
             };
-            planned.extend(self.process(session, pid, Look::Started));
+            planned.extend(self.process(session, pid, ProgramPhase::Started));
         }
         let now = Instant::now();
         for _ in 0..AT_ONCE {
@@ -242,7 +242,7 @@ impl<'a> ContainerWatcher<'a> {
                 Some((at, pid)) if *at <= now => {
                     let pid = *pid;
                     self.later.pop_front();
-                    planned.extend(self.process(session, pid, Look::Later));
+                    planned.extend(self.process(session, pid, ProgramPhase::Later));
                 }
                 _ => break,
             }
@@ -282,7 +282,7 @@ impl<'a> ContainerWatcher<'a> {
     }
 
     /// Additional probes for a process.
-    fn process(&mut self, session: &Session, pid: u32, look: Look) -> Option<Planned> {
+    fn process(&mut self, session: &Session, pid: u32, at: ProgramPhase) -> Option<Planned> {
         // A process that has ended has nothing to probe.
         let process = Process::open(pid).ok()?;
         let root = process.root().ok()?;
@@ -303,17 +303,17 @@ impl<'a> ContainerWatcher<'a> {
         if self.roots.get(&root) != Some(&true) || self.options.probes.is_empty() {
             return None;
         }
-        if look != Look::Later && self.later.len() < WAITING_MAX {
+        if at != ProgramPhase::Later && self.later.len() < WAITING_MAX {
             let now = Instant::now();
             self.later.extend(LATER.map(|after| (now + after, pid)));
             self.later.make_contiguous().sort_unstable();
         }
         let mut files = Vec::new();
         // Files may have come since other programs were started there.
-        if is_new || look == Look::Held {
+        if is_new || at == ProgramPhase::Held {
             self.by_path(&process, &mut files);
         }
-        if look == Look::Later {
+        if at == ProgramPhase::Later {
             self.by_library(&process, &mut files);
         }
         self.by_build_id(session, &process, &mut files);
