@@ -330,14 +330,14 @@ impl Session {
     pub(crate) fn poll(&self, file: &File, table: PollTable<'_>) -> bool {
         let context = &*self.context;
         context.waiter.register(file, &table);
-        let Some(rings) = context.rings.as_ref() else {
-            return false;
-        };
         context.waiter.arm();
         let gate = self.start_gate.as_ref();
         if gate.is_some_and(|gate| gate.has_unseen()) {
             return true;
         }
+        let Some(rings) = context.rings.as_ref() else {
+            return false;
+        };
         match self.access.copy() {
             Some(Access::Read) => rings.is_readable() && self.reader.lock().is_ready(rings),
             _ => rings.is_ready(),

@@ -8,11 +8,16 @@ use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
 use crate::victim;
+use libnsprobe::{SessionStatus, StartGate};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
+use nsprobe_common::abi::{HELD_MAX, HOLD_OVERDUE_MAX};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -35,6 +40,13 @@ fn ended((trace, _): (Running, Notes)) -> (Vec<Value>, Value) {
     let summary = objects.pop().expect("the last line");
     assert_eq!(summary["balanced"], true, "{summary}");
     (objects, summary)
+}
+
+/// The sessions of others that have programs wait.
+fn gates() -> Vec<SessionStatus> {
+    let sessions = libnsprobe::sessions().expect("/proc is mounted");
+    let gates = sessions.into_iter().filter(|one| one.hold_ms.is_some());
+    gates.collect()
 }
 
 /// What the call with this number is given.
@@ -103,6 +115,7 @@ fn containers_that_end_at_once_are_traced_and_named() {
     let trace = Notes::of(&[&["trace", "--json"], &who[..], &[&spec]].concat());
     trace.1.wait_for("waiting for one", LIMIT);
     let profile = Running::start(&[&["profile", "-F", "99"], &who[..]].concat());
+    assert!(within(SOON, || gates().len() == 2));
     let mut expected = BTreeMap::new();
     for number in ["1", "2"] {
         let name = format!("brief-{number}");
@@ -218,9 +231,8 @@ fn a_program_that_waits_goes_on_when_it_is_disturbed() {
     drop((trace, spawner));
     let (trace, pid) = stopped();
     let held: Vec<Held> = (0..10).map(|_| Held::start()).collect();
-    let sessions = libnsprobe::sessions().expect("/proc is mounted");
-    let gate = sessions.iter().find(|one| one.hold_ms == Some(10_000));
-    assert_eq!(gate.expect("nsprobe has one").held, 10);
+    let gates: Vec<_> = gates().iter().map(|one| (one.hold_ms, one.held)).collect();
+    assert_eq!(gates, [(Some(10_000), 10)]);
     let begun = Instant::now();
     kill(pid, Signal::SIGKILL).expect("it runs");
     held.into_iter().for_each(|held| held.ends(true));
@@ -254,4 +266,73 @@ fn no_program_waits_longer_than_the_limit() {
     assert_eq!(held["overdue"], 1, "{held}");
     let longest_ns = held["longest_ns"].as_u64();
     assert!(longest_ns < Some(4_000_000_000), "{held}");
+}
+
+/// Starts a program in a mount namespace of its own, not as a child of this process.
+fn start_apart(program: &Path) -> Running {
+    let words = ["-c", "unshare -m \"$0\" one 1; :"];
+    Running::start_command(Command::new("sh").args(words).arg(program))
+}
+
+test! { core, a_gate_is_readable_and_has_room_for_each_container, cpus = 2 }
+fn a_gate_is_readable_and_has_room_for_each_container() {
+    /// Of one container.
+    const SHARE: usize = HELD_MAX as usize / 4;
+    const MORE: usize = 3;
+    let _module = Module::load();
+    let program = victim::path("first_call");
+    let gate = StartGate::new(StartGate::LIMIT_MAX).expect("the module is loaded");
+    let is_readable = |timeout| {
+        let mut fds = [PollFd::new(gate.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::try_from(timeout).expect("it fits")).expect("it is open") == 1
+    };
+    assert!(!is_readable(Duration::ZERO));
+    // A child of the gate's owner is not held.
+    let own = Command::new("unshare")
+        .arg("-m")
+        .arg(&program)
+        .args(["one", "1"])
+        .status();
+    assert!(own.expect("unshare is in the guest").success());
+    assert_eq!(gate.report().expect("it is open").held, 0);
+    let all: Vec<Running> = (0..SHARE + MORE).map(|_| start_apart(&program)).collect();
+    let is_full = || {
+        let report = gate.report().expect("it is open");
+        (report.held, report.not_held) == (SHARE as u64, MORE as u64)
+    };
+    assert!(within(SOON, is_full), "{:?}", gate.report());
+    // Another container than ours has its own share.
+    let words = ["-c", "unshare -mpf \"$0\" one 1; :"];
+    let other = Running::start_command(Command::new("sh").args(words).arg(&program));
+    assert!(within(SOON, || gate.report().expect("it is open").held
+        > SHARE as u64));
+    let mut count = 0;
+    while is_readable(Duration::ZERO) {
+        let held = gate.next().expect("it is open").expect("it is readable");
+        let name = fs::read_to_string(format!("/proc/{}/comm", held.pid));
+        assert_eq!(name.expect("it waits"), "first_call\n");
+        gate.release(held).expect("it is open");
+        count += 1;
+    }
+    assert_eq!(count, SHARE + 1);
+    let ended = all.into_iter().chain([other]).map(Running::ended);
+    assert!(ended.into_iter().all(|output| output.code == 0));
+    // Asleep until one comes.
+    let waking = std::thread::spawn(move || start_apart(&program).ended().code);
+    assert!(is_readable(SOON));
+    let held = gate.next().expect("it is open").expect("it is readable");
+    gate.release(held).expect("it is open");
+    assert_eq!(waking.join().expect("no panic"), 0);
+    // Nobody looks any more.
+    gate.set_limit(Duration::from_millis(1))
+        .expect("it is open");
+    let program = victim::path("first_call");
+    for _ in 0..=HOLD_OVERDUE_MAX {
+        start_apart(&program).ended();
+    }
+    let report = gate.report().expect("it is open");
+    assert_eq!(
+        (report.overdue, report.is_over),
+        (HOLD_OVERDUE_MAX.into(), true)
+    );
 }
