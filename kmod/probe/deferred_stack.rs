@@ -22,7 +22,7 @@ use crate::{
         regs::RegisterFile,
         task_work::TaskWork,
         user_mem::{self, PAIR_BYTES},
-        vma::look_up, //
+        vma::is_all, //
     }, //
 };
 use kernel::sync::{
@@ -119,10 +119,8 @@ impl Context {
     }
 }
 
-/// Whether fetching the memory at `address`, which could not be read, waits for a disk at most: no
-/// user-space process serves it. The read may extend into another mapping.
+/// Whether fetching the memory of a frame at `address`, which could not be read, waits for a disk at
+/// most: no user-space process serves it.
 pub(crate) fn may_be_fetched(address: u64) -> bool {
-    user_mem::ends_of_read(address, PAIR_BYTES)
-        .iter()
-        .all(|&end| look_up(end, |mapping| mapping.is_private_memory()) == Some(true))
+    is_all(address, PAIR_BYTES, |mapping| mapping.is_private_memory())
 }

@@ -20,7 +20,7 @@ use crate::{
         task_work::TaskWork,
         uprobe::Ends,
         user_mem,
-        vma::look_up, //
+        vma::is_all, //
     }, //
 };
 use core::cell::Cell;
@@ -40,6 +40,19 @@ pub(crate) struct LateHit {
     address: u64,
     ended: Option<PendingCall>,
     missed: Missed,
+}
+
+impl Missed {
+    /// Whether fetching it waits for a disk at most: no user-space process and no device serves it.
+    fn may_be_fetched(&self) -> bool {
+        is_all(self.address, self.bytes.into(), |mapping| {
+            mapping.is_of_memory_or_disk()
+        })
+    }
+
+    fn fetch(&self) -> Result<(), user_mem::Fault> {
+        user_mem::fetch(self.address, self.bytes.into())
+    }
 }
 
 impl Probe {
@@ -62,7 +75,8 @@ impl Probe {
         let Some(late) = &self.late else {
             return false;
         };
-        if hit.origin != Origin::Breakpoint || hit.moved_from.is_some() || !may_be_fetched(missed) {
+        // Where a stack was moved from is not kept: the job is on the kernel's stack.
+        if hit.moved_from.is_some() || !missed.may_be_fetched() {
             return false;
         }
         let slots = self.context.late_hits.as_ref();
@@ -127,21 +141,13 @@ impl TaskWork for Probe {
         };
         let mut missed = job.missed;
         for left in (0..FETCHES_MAX).rev() {
-            let is_fetched = may_be_fetched(missed)
-                && user_mem::fetch(missed.address, missed.bytes.into()).is_ok();
+            let is_there = missed.may_be_fetched() && missed.fetch().is_ok();
             here.resume();
-            match self.handle_late(job, here, is_fetched && left > 0) {
+            match self.handle_late(job, here, is_there && left > 0) {
                 Some(other) => missed = other,
                 None => return,
             }
             here.postpone();
         }
     }
-}
-
-/// Whether fetching memory waits for a disk at most: no user-space process and no device serves it.
-fn may_be_fetched(missed: Missed) -> bool {
-    user_mem::ends_of_read(missed.address, missed.bytes.into())
-        .iter()
-        .all(|&end| look_up(end, |mapping| mapping.is_of_memory_or_disk()) == Some(true))
 }

@@ -124,7 +124,7 @@ pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {
 pub(crate) const PAIR_BYTES: u64 = 16;
 
 /// The first and the last of `bytes` bytes at `address`.
-pub(crate) fn ends_of_read(address: u64, bytes: u64) -> [u64; 2] {
+pub(super) fn ends_of_read(address: u64, bytes: u64) -> [u64; 2] {
     [address, address.wrapping_add(bytes.saturating_sub(1))]
 }
 

@@ -4,7 +4,7 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{file_ref::HeldFile, helpers, in_interrupt, task::Mm};
+use super::{file_ref::HeldFile, helpers, in_interrupt, task::Mm, user_mem::ends_of_read};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
@@ -199,6 +199,14 @@ pub(crate) fn look_up<R>(address: u64, look: impl FnOnce(Mapping<'_>) -> R) -> O
     // Either nothing is mapped there, or the mapping is being changed.
     let locked = mm.mmap_read_trylock()?;
     locked.vma_lookup(address).map(|vma| look(Mapping(vma)))
+}
+
+/// Whether all mappings of `bytes` bytes at `address`, which could not be read, are of a kind: a read
+/// may extend into another one.
+pub(crate) fn is_all(address: u64, bytes: u64, kind: fn(&Mapping<'_>) -> bool) -> bool {
+    ends_of_read(address, bytes)
+        .iter()
+        .all(|&end| look_up(end, |mapping| kind(&mapping)) == Some(true))
 }
 
 /// The mappings of an address space at a moment: they have not changed since when its
