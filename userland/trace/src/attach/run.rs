@@ -167,22 +167,11 @@ impl<'a> Run<'a> {
         // A thread of ours that cannot be killed would keep the breakpoints.
         signals::at_forced_end(move || drop(detacher.detach_all()));
         let started = stopped.as_ref().map(Stopped::pid);
-        let mut tries = FILTER_TRIES;
-        loop {
+        set_filter(&mut session, target, inputs.options.follow, || {
             let filter = target.filter(started, &mut planned.notes)?;
-            let Some(filter) = inputs.options.narrow(filter)? else {
-                break;
-            };
-            tries -= 1;
-            match session.filter(&filter) {
-                Err(error) if inputs.options.follow && tries > 0 && has_ended(&error) => {}
-                set => {
-                    set.with_context(|| format!("cannot trace {}", target.describe()))?;
-                    target.check_alive()?;
-                    break;
-                }
-            }
-        }
+            inputs.options.narrow(filter)
+        })?;
+        target.check_alive()?;
         let sinks = sinks(&mut session)?;
         // Parsers start before anything is attached: without them, nothing is attached.
         let threads = match inputs.wants.stack {
@@ -339,8 +328,10 @@ impl<'a> Run<'a> {
             let added = self.added.get_or_insert_default();
             added.found.extend(found.named);
         }
-        if let Some(filter) = found.filter {
-            self.set_filter(filter)?;
+        if let (true, Some(new_containers)) = (found.has_joined, &mut self.new_containers) {
+            set_filter(&mut self.session, self.target, true, || {
+                new_containers.filter().map(Some)
+            })?;
             self.added.get_or_insert_default().containers = true;
         }
         for planned in found.planned {
@@ -354,20 +345,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Sets the filter anew: processes may have ended since it was made.
-    fn set_filter(&mut self, mut filter: Filter) -> anyhow::Result<()> {
-        for _ in 0..FILTER_TRIES {
-            let set = self.session.filter(&filter);
-            match (set, &mut self.new_containers) {
-                (Err(error), Some(new_containers)) if has_ended(&error) => {
-                    filter = new_containers.filter()?;
-                }
-                (set, _) => return Ok(set?),
-            }
-        }
-        Ok(self.session.filter(&filter)?)
     }
 
     fn add(&mut self, planned: Planned, attached: &[Attached]) {
@@ -535,9 +512,22 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a process of a filter has ended before that was set.
-fn has_ended(error: &Error) -> bool {
-    matches!(error, Error::NoProcess | Error::StaleNamespace(_))
+/// Sets a filter, if `make` gives one; `again`, when a process of it has ended meanwhile.
+fn set_filter(
+    session: &mut Session,
+    target: &Target,
+    again: bool,
+    mut make: impl FnMut() -> anyhow::Result<Option<Filter>>,
+) -> anyhow::Result<()> {
+    let mut tries = if again { FILTER_TRIES } else { 1 };
+    while let Some(filter) = make()? {
+        tries -= 1;
+        match session.filter(&filter) {
+            Err(Error::NoProcess | Error::StaleNamespace(_)) if tries > 0 => {}
+            set => return set.with_context(|| format!("cannot trace {}", target.describe())),
+        }
+    }
+    Ok(())
 }
 
 /// The message that tracing starts.

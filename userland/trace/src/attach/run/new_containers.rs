@@ -100,8 +100,8 @@ enum ProgramPhase {
 
 /// Result of a look.
 pub(super) struct LookResult {
-    /// The session's new filter, if it changed.
-    pub(super) filter: Option<Filter>,
+    /// Whether the session's filter has to let more through.
+    pub(super) has_joined: bool,
     /// Additional probes.
     pub(super) planned: Vec<Planned>,
     /// Names of containers.
@@ -201,7 +201,7 @@ impl<'a> ContainerWatcher<'a> {
         };
         let before = self.namespaces.len();
         let planned = self.process(session, pid, ProgramPhase::Held);
-        self.found(before, planned.into_iter().collect()).map(Some)
+        Ok(Some(self.found(before, planned.into_iter().collect())))
     }
 
     /// Lets the program go on that was examined last.
@@ -247,19 +247,16 @@ impl<'a> ContainerWatcher<'a> {
                 _ => break,
             }
         }
-        self.found(before, planned)
+        Ok(self.found(before, planned))
     }
 
-    fn found(&mut self, before: usize, planned: Vec<Planned>) -> anyhow::Result<LookResult> {
-        let filter = match self.namespaces.len() > before {
-            true => Some(self.filter()?),
-            false => None,
-        };
-        Ok(LookResult {
-            filter,
+    /// What a look has found, before which there were `before` namespaces.
+    fn found(&mut self, before: usize, planned: Vec<Planned>) -> LookResult {
+        LookResult {
+            has_joined: self.namespaces.len() > before,
             planned,
             named: std::mem::take(&mut self.named),
-        })
+        }
     }
 
     /// The filter for everything that is traced now.
