@@ -2,7 +2,7 @@
 //! The text that the user gets at the end.
 
 use super::*;
-use libnsprobe::Counters;
+use libnsprobe::{Counters, HoldReport};
 use nsprobe_capsule::model::TaskTotal;
 use nsprobe_symbolize::FileOffset;
 use nsprobe_trace::attach::run::options::Untraced;
@@ -244,4 +244,34 @@ fn waits_that_are_not_in_the_output_are_said() {
     ] {
         assert!(all.contains(part), "{all}");
     }
+}
+
+#[test]
+fn programs_that_were_not_held_until_they_were_probed_are_said() {
+    let mut summary = summary(5, 5);
+    summary.held = Some(HoldReport {
+        held: 9,
+        overdue: 3,
+        interrupted: 1,
+        not_held: 2,
+        longest: Duration::from_millis(100),
+        is_over: true,
+    });
+    let text = |detail| {
+        let mut out = Vec::new();
+        write(&summary, &mut out, detail).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let quiet = text(Detail::Quiet);
+    for part in [
+        "3 programs may have made calls before there was a probe: --hold was over",
+        "1 program may have made calls before there was a probe: a signal",
+        "2 programs may have made calls before there was a probe: too many",
+        "no more programs were held after 3 in a row",
+    ] {
+        assert!(quiet.contains(part), "{quiet}");
+    }
+    let all = text(Detail::Usual);
+    assert!(all.contains("held 9 programs of new containers"), "{all}");
+    assert!(all.contains("at most 100.000 ms"), "{all}");
 }
