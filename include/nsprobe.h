@@ -1868,15 +1868,15 @@ struct nsprobe_task_counters {
 #define NSPROBE_HOLD_OVERDUE_MAX 3
 
 /*
- * Makes programs wait before their first instruction, until struct nsprobe_held
- * releases them, so that they can be probed from their first call on: those
- * that processes start in a mount namespace that was made after the session's
- * first NSPROBE_HOLD_SET, each file once in each root directory of each such
- * namespace. The children of the process that asked are not held. A signal, a
- * debugger, a freezer and the end of the session end a wait at once.
+ * Makes programs wait before their first instruction until struct nsprobe_held
+ * releases them, so that probes see their first call: programs in mount
+ * namespaces that were made after the session's first NSPROBE_HOLD_SET, each
+ * file once for each root directory in each of these. Children of the process
+ * that opened the session are not held. A signal, a debugger, a freezer and the
+ * end of the session end a wait at once.
  *
- * While a program waits that struct nsprobe_held has not returned, the
- * session's file is readable (poll).
+ * The session's file is readable (poll) while struct nsprobe_held has a program
+ * to return.
  *
  * Errors: EINVAL; EBUSY too many sessions listen to tasks; ENOMEM; EOPNOTSUPP
  * the kernel does not report programs; ENXIO nothing was set yet; EPERM when

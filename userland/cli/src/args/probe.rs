@@ -41,11 +41,11 @@ pub(super) struct FollowArguments {
     /// by name or glob; without a match nsprobe waits for the first.
     #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
     follow: bool,
-    /// How long a program in a new container waits for its probes at most; 0 for not at all
+    /// Longest wait of a program in a new container for its probes; 0 turns it off
     ///
-    /// Each program that starts in a mount namespace made after nsprobe began waits before its first
-    /// instruction, once, until nsprobe has probed it or seen that it is not meant: a few
-    /// milliseconds. So its first calls are seen, too.
+    /// A program that starts in a mount namespace younger than the trace waits before its first
+    /// instruction, once, until its probes are attached or nsprobe has found that it is not traced. So
+    /// its first calls are seen. The default is 0.1.
     #[arg(long, help_heading = TARGET, value_name = "S", requires = "follow", hide_short_help = true,
           value_parser = hold_time)]
     hold: Option<Duration>,
