@@ -27,6 +27,7 @@ macro_rules! test {
 }
 
 mod abi;
+mod agent;
 mod agreement;
 mod attach;
 mod batches;

@@ -2,6 +2,7 @@
 //! The command line: what was typed ([`Arguments`]), and what it means
 //! ([`Plan`]). Nothing below sees raw arguments.
 
+mod agent;
 mod aggregate;
 mod candidates;
 mod capsule;
@@ -18,14 +19,15 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan, Join,
-    LeakPlan, ListPlan, PicturePlan, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
-    ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan,
-    VerifyPlan,
+    AgentConfig, AgentPlan, Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan,
+    HitKey, InfoPlan, Join, LeakPlan, ListPlan, MetricPlan, PicturePlan, PsColumn, PsPlan,
+    RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan,
+    TopSort, TracePlan, TreePlan, VerifyPlan,
 };
 
 use nsprobe_trace::options::TraceOptions;
 
+use agent::AgentArguments;
 use aggregate::{CountArguments, HistArguments, StacksArguments};
 use capsule::{
     InfoArguments, RecordArguments, ReportArguments, ScriptArguments, SymbolizeArguments,
@@ -98,6 +100,8 @@ enum Verb {
     Containers(ContainersArguments),
     /// List tasks by container, with their pids in it
     Ps(PsArguments),
+    /// Measure all the time, for Prometheus
+    Agent(AgentArguments),
     /// Print the tree of pid namespaces and containers
     Tree(TreeArguments),
     /// Show CPU time by container, task and thread
@@ -233,6 +237,8 @@ pub(crate) enum Plan {
     Symbolize(SymbolizePlan),
     /// Count.
     Aggregate(AggregatePlan),
+    /// Measure all the time.
+    Agent(AgentPlan),
     /// Show what is allocated.
     Leak(LeakPlan),
     /// List functions.
@@ -301,6 +307,7 @@ impl Plan {
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Profile(arguments) => arguments.plan()?,
             Verb::Lock(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Agent(arguments) => Plan::Agent(arguments.plan()),
             Verb::Leak(arguments) => Plan::Leak(arguments.plan()?),
             Verb::Record(arguments) => Plan::Record(arguments.plan()?),
             Verb::Script(arguments) => Plan::Script(arguments.plan()),

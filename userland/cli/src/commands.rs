@@ -4,11 +4,12 @@
 //!
 //! | modules | what they need |
 //! |---|---|
-//! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`, `lock`), `leak`, `record`, `verify` | probes that they attach |
+//! | `agent`, `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`, `lock`), `leak`, `record`, `verify` | probes that they attach |
 //! | `script`, `report`, `info`, `export` | a capsule |
 //! | `list`, `symbolize` | files |
 //! | `ps`, `tree`, `top`, `containers`, `status`, `doctor` | this machine |
 
+mod agent;
 mod aggregate;
 mod containers;
 mod doctor;
@@ -36,6 +37,7 @@ pub(crate) fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     match plan {
         Plan::Trace(plan) => trace::run(&plan),
         Plan::Aggregate(plan) => aggregate::run(&plan),
+        Plan::Agent(plan) => agent::run(&plan),
         Plan::Leak(plan) => leak::run(&plan),
         Plan::Record(plan) => record::run(&plan),
         Plan::Script(plan) => script::run(&plan),

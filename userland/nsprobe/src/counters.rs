@@ -73,6 +73,11 @@ macro_rules! of_probe {
         others { $($other:ident,)* }
     ) => {
         impl Counters {
+            /// How many hits ended under each outcome, by its name: together all hits.
+            pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($outcome), self.$outcome)),*].into_iter()
+            }
+
             /// Whether every hit is accounted for: the conservation law.
             pub fn balance(&self) -> bool {
                 let sum: u128 = [$(self.$outcome),*].into_iter().map(u128::from).sum();

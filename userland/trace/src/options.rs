@@ -2,6 +2,7 @@
 //! What to trace, and how.
 
 use crate::placeless::Placeless;
+use crate::signals::Stop;
 use crate::spec::ProbeSpec;
 use libnsprobe::HitLimits;
 use nsprobe_text::glob_fits;
@@ -97,6 +98,8 @@ pub struct TraceOptions {
     pub force: bool,
     /// How the processes that parse files of containers are kept in.
     pub sandbox: Sandbox,
+    /// Ends the run in the place of signals, in a program that runs several.
+    pub stop: Option<Stop>,
 }
 
 impl Default for TraceOptions {
@@ -123,6 +126,7 @@ impl Default for TraceOptions {
             returns: Returns::default(),
             force: false,
             sandbox: Sandbox::Whole,
+            stop: None,
         }
     }
 }

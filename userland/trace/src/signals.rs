@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{sleep, Builder};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,36 @@ static IS_PATIENT: AtomicBool = AtomicBool::new(false);
 static IS_PRINTING: AtomicBool = AtomicBool::new(false);
 /// Whether a signal came since then.
 static IS_HURRIED: AtomicBool = AtomicBool::new(false);
+
+/// Ends a run from another thread, in a program that runs several: its signals are then its own.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ends the run; it looks after each pause.
+    pub fn stop(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    /// Whether the run is to end.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Until when something is waited for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitLimit {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) stop: Option<Stop>,
+}
+
+impl WaitLimit {
+    pub(crate) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|limit| Instant::now() >= limit)
+            || self.stop.as_ref().is_some_and(Stop::is_set)
+    }
+}
 
 /// A signal that asked us to end.
 #[derive(Clone, Copy, Debug)]

@@ -20,10 +20,11 @@ pub(super) const PROBES: &str = "Probes";
 pub(super) const STACKS: &str = "Stacks and names";
 
 /// The verbs as help lists them.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Calls", &["trace", "count", "hist", "stacks", "set"]),
     ("CPU time and waits", &["profile", "lock", "top"]),
     ("Memory", &["leak"]),
+    ("All the time", &["agent"]),
     (
         "Recordings",
         &["record", "script", "report", "export", "info", "symbolize"],

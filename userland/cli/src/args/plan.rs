@@ -13,6 +13,7 @@ use nsprobe_trace::options::{RecordOptions, TargetSpec, TraceOptions};
 use nsprobe_trace::spec::ListSpec;
 use nsprobe_worker::Sandbox;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -198,6 +199,41 @@ pub(crate) struct SymbolizePlan {
     /// Whether offsets are those of what follows a call.
     pub(crate) return_addresses: bool,
     pub(crate) json: bool,
+}
+
+/// How to run the agent.
+#[derive(Debug)]
+pub(crate) struct AgentPlan {
+    /// The file that says what it does.
+    pub(crate) config: PathBuf,
+    /// Only to say whether that is right.
+    pub(crate) check: bool,
+}
+
+/// What the agent does.
+#[derive(Debug)]
+pub(crate) struct AgentConfig {
+    /// Where metrics are asked for.
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) metrics: Vec<MetricPlan>,
+}
+
+/// A metric of the agent.
+#[derive(Debug)]
+pub(crate) struct MetricPlan {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    /// The command line of what counts.
+    pub(crate) command: String,
+    /// What that means.
+    pub(crate) counted: AggregatePlan,
+}
+
+impl MetricPlan {
+    /// The same for metrics that are measured and called the same.
+    pub(crate) fn identity(&self) -> String {
+        format!("{}\n{}\n{}", self.name, self.help, self.command)
+    }
 }
 
 /// How to count.

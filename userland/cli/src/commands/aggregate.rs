@@ -14,7 +14,7 @@ use crate::output::fields::duration;
 use crate::output::lines::Output;
 use crate::output::pictures::{outputs, About, PictureFile};
 use crate::output::summary;
-use crate::output::tables::{Style, TablePrinter, HOLDER, KIND, LOCK, WAKER};
+use crate::output::tables::{Style, TablePrinter, CONTAINER, HOLDER, KIND, LOCK, WAKER};
 use addresses::Addresses;
 use exits::ExitRows;
 use finished::Finished;
@@ -25,6 +25,7 @@ use libnsprobe::{
 };
 use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
 use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
+use nsprobe_telemetry::Labels;
 use nsprobe_text::counted;
 use nsprobe_trace::attach::run::{Pace, Run, Sinks, TakenHits};
 use nsprobe_trace::attach::tracer::{Tracer, Wants};
@@ -38,6 +39,7 @@ use standing::{Standing, StandingThread};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Interval between checks for the end of the run.
@@ -50,126 +52,15 @@ const OWN_TABLES_MAX: usize = 32;
 const RING_BYTES: u64 = 64 << 10;
 
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
-    let options = &plan.options;
     let output = plan.output.as_deref();
     let (out, picture) = match plan.what {
         Aggregate::Stacks { .. } => outputs(output)?,
         _ => (Output::to_file(output)?, None),
     };
-    let mut tracer = Tracer::new(options)?;
-    let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
-    let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
-    let max_frames = match plan.what {
-        Aggregate::Stacks { max_frames, .. } => max_frames,
-        _ => 0,
-    };
-    let by = |keys| Wants {
-        sink: match counts_only {
-            true => nsprobe_spec::Sink::Count,
-            false => nsprobe_spec::Sink::Table { keys, value },
-        },
-        counted: CountedTexts {
-            keys: &plan.by_text,
-            value: &plan.value_text,
-        },
-        // Without a value it is the time of the call.
-        at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
-        facts_of_waits: match plan.join {
-            Some(Join::Holder { .. }) => &joined::OF_HOLDERS,
-            Some(Join::Waker) => &joined::OF_WAKERS,
-            None => &[],
-        },
-        records: plan.join.is_some(),
-        setup: match max_frames {
-            0 => SetupOptions::with_ring_bytes(RING_BYTES),
-            // The stacks that the module leaves to us, which are many where rows are missing.
-            _ => SetupOptions::usual(),
-        },
-        stack: max_frames != 0,
-        kernel_stack: plan.kernel_stack,
-        max_frames,
-        ..Wants::default()
-    };
-    let mut wants = by(&plan.by);
-    let mut planned = tracer.plan(&wants)?;
-    let tells_functions =
-        plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
-    // A table of its own for each probe needs no key, but more memory on many CPUs.
-    let is_small = planned.probes.len() <= OWN_TABLES_MAX;
-    // Probes that come later belong to functions that are counted already.
-    let one_each = tells_functions && is_small && !options.follow;
-    let by_function = [by_function()];
-    if tells_functions && !one_each {
-        wants = by(&by_function);
-        planned = tracer.plan(&wants)?;
-    }
-    let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
-    let spec = TableSpec {
-        kind: match plan.what {
-            Aggregate::Histogram(scale) => TableKind::Histogram(scale),
-            _ => TableKind::Sums,
-        },
-        key_words: key_words as u32,
-        max_frames,
-        rows: plan.rows,
-    };
-    let mut tables = Vec::new();
-    let count = match (counts_only || plan.join.is_some(), one_each) {
-        (true, _) => 0,
-        (false, true) => planned.probes.len(),
-        (false, false) => 1,
-    };
-    let mut run = tracer.start(wants, planned, |session| {
-        for _ in 0..count {
-            tables.push(session.table(&spec)?);
-        }
-        let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
-        Ok(match (sinks.as_slice(), one_each) {
-            ([], _) if plan.join.is_some() => Sinks::All(Sink::Record),
-            ([], _) => Sinks::All(Sink::Count),
-            ([sink, ..], false) => Sinks::All(*sink),
-            (_, true) => Sinks::Each(sinks),
-        })
-    })?;
-    let only_process = run.only_process().filter(|_| wants.stack);
-    let style = Style::of(plan);
-    let containers = match style.by_container {
-        true => Some(HitNames::start()?.within(&tracer.target)?),
-        false => None,
-    };
-    let mut keys = run.planned.keys.clone();
-    let mut live = run.live().with_only_process(only_process);
-    let mut finished = Finished::default();
-    let addresses = || Addresses::new(parser(plan));
-    let is_wake = |label: &&ProbeLabel| matches!(label.placeless(), Some(Placeless::Wakes { .. }));
-    if let (Some(label), Some(join)) = (run.labels.iter().find(is_wake), plan.join) {
-        let of_it: &[&str] = match join {
-            Join::Waker => &[WAKER],
-            Join::Holder { .. } => &[KIND, LOCK, HOLDER],
-        };
-        let formats = of_it
-            .iter()
-            .map(|name| FieldFormat::new(name, WordShape::Word));
-        keys.extend(formats);
-        // Generated code may be that of a process that has woken another.
-        live = live.with_only_process(None);
-        live = live.with_containers(HitNames::start()?);
-        finished = Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json, addresses));
-    }
-    let are_waits = matches!(options.placeless, Some(Placeless::Waits { .. }));
-    let pids = run.pids().filter(|_| are_waits);
-    let mut counting = Counting {
-        standing: pids.map(|pids| Standing::begin(&pids)),
-        tables,
-        one_each,
-        exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
-        before: HashMap::new(),
-        live,
-        finished,
-        containers,
-        printer: TablePrinter::new(style, &keys, one_each, run.labels.clone()).to(out),
-        picture,
-    };
+    let mut tracer = Tracer::new(&plan.options)?;
+    let (mut counting, run) = Counting::begin(plan, &mut tracer)?;
+    counting.printer.redirect(out);
+    counting.picture = picture;
     counting.follow(plan, run)
 }
 
@@ -182,8 +73,8 @@ fn parser(plan: &AggregatePlan) -> Worker {
 }
 
 /// The key of a table that distinguishes functions.
-fn by_function() -> Field {
-    Field {
+static BY_FUNCTION: LazyLock<[Field; 1]> = LazyLock::new(|| {
+    [Field {
         name: "func".to_owned(),
         value: Expression {
             kind: ExpressionKind::Context(nsprobe_spec::PROBE),
@@ -191,11 +82,11 @@ fn by_function() -> Field {
         },
         format: None,
         span: 0..0,
-    }
-}
+    }]
+});
 
 /// Tables that are read again and again.
-struct Counting {
+pub(super) struct Counting {
     tables: Vec<Table>,
     /// Each probe has its own.
     one_each: bool,
@@ -206,6 +97,10 @@ struct Counting {
     finished: Finished,
     /// With `--by container`.
     containers: Option<HitNames>,
+    /// When those were looked for last.
+    named: Instant,
+    /// Rows have stacks.
+    has_stacks: bool,
     printer: TablePrinter,
     picture: Option<PictureFile>,
     /// Of waits, where the target's processes are known.
@@ -213,29 +108,135 @@ struct Counting {
 }
 
 impl Counting {
+    /// Attaches the probes of a plan, and makes the tables that their hits go into.
+    pub(super) fn begin<'r>(
+        plan: &'r AggregatePlan,
+        tracer: &'r mut Tracer<'r>,
+    ) -> anyhow::Result<(Counting, Run<'r>)> {
+        let options = &plan.options;
+        let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
+        let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
+        let max_frames = match plan.what {
+            Aggregate::Stacks { max_frames, .. } => max_frames,
+            _ => 0,
+        };
+        let by = |keys| Wants {
+            sink: match counts_only {
+                true => nsprobe_spec::Sink::Count,
+                false => nsprobe_spec::Sink::Table { keys, value },
+            },
+            counted: CountedTexts {
+                keys: &plan.by_text,
+                value: &plan.value_text,
+            },
+            // Without a value it is the time of the call.
+            at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
+            facts_of_waits: match plan.join {
+                Some(Join::Holder { .. }) => &joined::OF_HOLDERS,
+                Some(Join::Waker) => &joined::OF_WAKERS,
+                None => &[],
+            },
+            records: plan.join.is_some(),
+            setup: match max_frames {
+                0 => SetupOptions::with_ring_bytes(RING_BYTES),
+                // The stacks that the module leaves to us, which are many where rows are missing.
+                _ => SetupOptions::usual(),
+            },
+            stack: max_frames != 0,
+            kernel_stack: plan.kernel_stack,
+            max_frames,
+            ..Wants::default()
+        };
+        let mut wants = by(&plan.by);
+        let mut planned = tracer.plan(&wants)?;
+        let tells_functions =
+            plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
+        // A table of its own for each probe needs no key, but more memory on many CPUs.
+        let is_small = planned.probes.len() <= OWN_TABLES_MAX;
+        // Probes that come later belong to functions that are counted already.
+        let one_each = tells_functions && is_small && !options.follow;
+        if tells_functions && !one_each {
+            wants = by(&*BY_FUNCTION);
+            planned = tracer.plan(&wants)?;
+        }
+        let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
+        let spec = TableSpec {
+            kind: match plan.what {
+                Aggregate::Histogram(scale) => TableKind::Histogram(scale),
+                _ => TableKind::Sums,
+            },
+            key_words: key_words as u32,
+            max_frames,
+            rows: plan.rows,
+        };
+        let mut tables = Vec::new();
+        let count = match (counts_only || plan.join.is_some(), one_each) {
+            (true, _) => 0,
+            (false, true) => planned.probes.len(),
+            (false, false) => 1,
+        };
+        let mut run = tracer.start(wants, planned, |session| {
+            for _ in 0..count {
+                tables.push(session.table(&spec)?);
+            }
+            let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
+            Ok(match (sinks.as_slice(), one_each) {
+                ([], _) if plan.join.is_some() => Sinks::All(Sink::Record),
+                ([], _) => Sinks::All(Sink::Count),
+                ([sink, ..], false) => Sinks::All(*sink),
+                (_, true) => Sinks::Each(sinks),
+            })
+        })?;
+        let only_process = run.only_process().filter(|_| wants.stack);
+        let style = Style::of(plan);
+        let containers = match style.by_container {
+            true => Some(HitNames::start()?.within(&tracer.target)?),
+            false => None,
+        };
+        let mut keys = run.planned.keys.clone();
+        let mut live = run.live().with_only_process(only_process);
+        let mut finished = Finished::default();
+        let addresses = || Addresses::new(parser(plan));
+        let is_wake =
+            |label: &&ProbeLabel| matches!(label.placeless(), Some(Placeless::Wakes { .. }));
+        if let (Some(label), Some(join)) = (run.labels.iter().find(is_wake), plan.join) {
+            let of_it: &[&str] = match join {
+                Join::Waker => &[WAKER],
+                Join::Holder { .. } => &[KIND, LOCK, HOLDER],
+            };
+            let formats = of_it
+                .iter()
+                .map(|name| FieldFormat::new(name, WordShape::Word));
+            keys.extend(formats);
+            // Generated code may be that of a process that has woken another.
+            live = live.with_only_process(None);
+            live = live.with_containers(HitNames::start()?);
+            finished =
+                Finished::of_waits(Joined::new(label.id.0, join, plan.printing.json, addresses));
+        }
+        let are_waits = matches!(options.placeless, Some(Placeless::Waits { .. }));
+        let pids = run.pids().filter(|_| are_waits);
+        let counting = Counting {
+            standing: pids.map(|pids| Standing::begin(&pids)),
+            tables,
+            one_each,
+            exits: ExitRows::new(&run.planned.keys, counts_only || one_each, &run.labels),
+            before: HashMap::new(),
+            live,
+            finished,
+            containers,
+            named: Instant::now(),
+            has_stacks: max_frames != 0,
+            printer: TablePrinter::new(style, &keys, one_each, run.labels.clone()),
+            picture: None,
+        };
+        Ok((counting, run))
+    }
+
     fn follow(&mut self, plan: &AggregatePlan, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
         let mut next = plan.interval.map(|interval| run.begun + interval);
-        let mut named = Instant::now();
         let ended = run.follow(PAUSE, |run| {
-            if let Some(added) = run.take_added() {
-                self.live.learn(&added);
-                if let Some(containers) = &mut self.containers {
-                    containers.learn(&added);
-                }
-                self.exits.add(&added.labels);
-                self.printer.add(&added.labels);
-                if matches!(plan.what, Aggregate::Stacks { .. }) {
-                    self.live.names.add(added.files);
-                }
-            }
-            self.records(run, Reader::settled())?;
-            self.live.look_at_code();
-            self.finished.go_on(&mut self.live.of(&run.session));
-            if self.containers.is_some() && named.elapsed() >= NAMES_PAUSE {
-                named = Instant::now();
-                let rows = self.rows(&run.session, &run.labels)?;
-                self.name_containers(&rows, false);
-            }
+            self.step(run)?;
             if let (Some(at), Some(interval)) = (next, plan.interval) {
                 if Instant::now() >= at {
                     next = Some(at + interval);
@@ -258,6 +259,30 @@ impl Counting {
             Some(why) => self.end(plan, run, why),
             None => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    /// Takes what came since the last step: probes, files and hits that are ours to count.
+    pub(super) fn step(&mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
+        if let Some(added) = run.take_added() {
+            self.live.learn(&added);
+            if let Some(containers) = &mut self.containers {
+                containers.learn(&added);
+            }
+            self.exits.add(&added.labels);
+            self.printer.add(&added.labels);
+            if self.has_stacks {
+                self.live.names.add(added.files);
+            }
+        }
+        self.records(run, Reader::settled())?;
+        self.live.look_at_code();
+        self.finished.go_on(&mut self.live.of(&run.session));
+        if self.containers.is_some() && self.named.elapsed() >= NAMES_PAUSE {
+            self.named = Instant::now();
+            let rows = self.rows(&run.session, &run.labels)?;
+            self.name_containers(&rows, false);
+        }
+        Ok(())
     }
 
     /// Pins the files that stacks name, and takes the hits that the module leaves to us.
@@ -345,6 +370,44 @@ impl Counting {
         rows
     }
 
+    /// The rows, each with the parts of its key; a container is known by its name and id, and by its
+    /// pod, where it has one.
+    pub(super) fn labelled(&mut self, run: &Run<'_>) -> anyhow::Result<Vec<(Labels, TableRow)>> {
+        let rows = self.rows(&run.session, &run.labels)?;
+        let rows = self.of_containers(rows).rows;
+        let word = self.printer.container_word();
+        let labelled = rows.into_iter().map(|row| {
+            let mut labels = self.printer.labels_of(&row);
+            let id = word.and_then(|word| row.key.get(word));
+            if let (Some(id), Some(containers)) = (id, &mut self.containers) {
+                if containers.is_own(*id) {
+                    labels.retain(|(name, _)| name != CONTAINER);
+                } else if let Some(known) = containers.container(*id) {
+                    labels.retain(|(name, _)| name != CONTAINER);
+                    let parts = [
+                        (CONTAINER, Some(known.name)),
+                        ("container_id", known.id),
+                        ("pod", known.pod),
+                    ];
+                    let parts = parts
+                        .into_iter()
+                        .filter_map(|(name, value)| Some((name, value?)));
+                    labels.extend(parts.map(|(name, value)| (name.to_owned(), value)));
+                }
+            }
+            (labels, row)
+        });
+        Ok(labelled.collect())
+    }
+
+    /// Detaches, and takes what is left.
+    pub(super) fn end_run(&mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
+        run.end(&mut self.live)?;
+        self.records(run, u64::MAX)?;
+        self.finished.end(&mut self.live.of(&run.session));
+        Ok(())
+    }
+
     /// Rows added since the last call.
     fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
         let mut since = Vec::new();
@@ -375,9 +438,7 @@ impl Counting {
         self.live.look_at_code();
         let thread_time = run.thread_time();
         let standing = self.standing(plan, &run.session);
-        run.end(&mut self.live)?;
-        self.records(&mut run, u64::MAX)?;
-        self.finished.end(&mut self.live.of(&run.session));
+        self.end_run(&mut run)?;
         let rows = self.rows(&run.session, &run.labels)?;
         self.name_containers(&rows, true);
         let rows = self.of_containers(rows);

@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
-use style::CONTAINER;
+pub(crate) use style::CONTAINER;
 
 /// The output of a verb that counts.
 pub(crate) struct TablePrinter {
@@ -74,11 +74,6 @@ impl TablePrinter {
             values,
             counterparts: Vec::new(),
         }
-    }
-
-    /// Sends the output elsewhere.
-    pub(crate) fn to(self, out: Output) -> TablePrinter {
-        TablePrinter { out, ..self }
     }
 
     /// Where rows are printed.

@@ -28,7 +28,7 @@ use crate::tasks::FoundContainer;
 use anyhow::Context;
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, Error, Filter, HoldReport, ProbeId, Reader, Session};
+use libnsprobe::{Counters, Device, Error, Filter, HoldReport, ProbeId, Reader, Session};
 use new_containers::{ContainerWatcher, LookResult, AT_ONCE};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
@@ -162,10 +162,15 @@ impl<'a> Run<'a> {
         let (mut session, reader) = Device::open()?.setup(&inputs.wants.setup)?;
         let stopped = start(target)?;
         raise_file_limit();
-        let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
+        let events = Events::new(
+            inputs.options.stop.clone(),
+            stopped.as_ref().map(Stopped::pid),
+        )?;
         let detacher = session.detacher()?;
-        // A thread of ours that cannot be killed would keep the breakpoints.
-        signals::at_forced_end(move || drop(detacher.detach_all()));
+        if events.has_signals() {
+            // A thread of ours that cannot be killed would keep the breakpoints.
+            signals::at_forced_end(move || drop(detacher.detach_all()));
+        }
         let started = stopped.as_ref().map(Stopped::pid);
         set_filter(&mut session, target, inputs.options.follow, || {
             let filter = target.filter(started, &mut planned.notes)?;
@@ -286,6 +291,7 @@ impl<'a> Run<'a> {
                 Event::TargetEnded if self.command.is_none() && !self.target.has_ended() => {}
                 Event::TargetEnded => break format!("{} ended", self.target.describe()),
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
+                Event::Stopped => break "it was stopped".to_owned(),
                 Event::Records | Event::Nothing => {}
             }
             self.add_new_containers()?;
@@ -433,6 +439,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The hits of all probes by outcome.
+    pub fn counters(&self) -> anyhow::Result<Counters> {
+        let mut all = Counters::default();
+        for probe in summary::probes(&self.session, &self.labels)? {
+            all += probe.counters;
+        }
+        Ok(all)
+    }
+
     /// Summarizes the run, of which the caller has taken these hits.
     pub fn sum_up(
         &mut self,
@@ -462,8 +477,7 @@ impl<'a> Run<'a> {
 
     /// Detaches all probes: from here on nothing changes.
     pub fn detach(&mut self) -> anyhow::Result<()> {
-        // A second signal is one for results, and leaves this to us.
-        signals::printing();
+        self.events.printing();
         if let Some(new_containers) = &mut self.new_containers {
             self.held = new_containers.end_hold()?;
         }

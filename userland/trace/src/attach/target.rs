@@ -12,6 +12,7 @@ use crate::attach::probes::allocators::may_allocate;
 use crate::names::search::Reach;
 use crate::options::TargetSpec;
 use crate::rights;
+use crate::signals::WaitLimit;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use group::Group;
@@ -30,7 +31,7 @@ use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// Name of the C library.
@@ -58,14 +59,14 @@ pub enum Target {
 impl Target {
     /// Finds the target of which files are listed.
     pub fn find(who: &TargetSpec) -> anyhow::Result<Target> {
-        Target::wait_for(who, None, &mut None)
+        Target::wait_for(who, &WaitLimit::default(), &mut None)
     }
 
-    /// Finds the target; waits until `deadline` for one that does not run yet, whose program may be
+    /// Finds the target; waits until the `limit` for one that does not run yet, whose program may be
     /// among the `held`.
     pub(crate) fn wait_for(
         who: &TargetSpec,
-        deadline: Option<Instant>,
+        limit: &WaitLimit,
         held: &mut Option<HeldStarts>,
     ) -> anyhow::Result<Target> {
         if !matches!(who, TargetSpec::Host) {
@@ -73,7 +74,7 @@ impl Target {
         }
         Ok(match who {
             TargetSpec::Host => Target::Host,
-            TargetSpec::Group(asked) => Target::group(Group::find(asked, deadline, held)?),
+            TargetSpec::Group(asked) => Target::group(Group::find(asked, limit, held)?),
             TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
             TargetSpec::Processes(pids) => {
                 let opened = pids.iter().map(|pid| Process::open(*pid));

@@ -7,6 +7,7 @@ use crate::attach::run::{Run, Sinks};
 use crate::attach::target::Target;
 use crate::names::search::DebugSearch;
 use crate::options::{Returns, TargetSpec, TraceOptions};
+use crate::signals::WaitLimit;
 use crate::spec::{CountedTexts, ProbeSpec};
 use anyhow::bail;
 use libnsprobe::common::program::Context;
@@ -84,7 +85,7 @@ pub struct Tracer<'a> {
     /// With the first container's program, when it was waited for.
     held: Cell<Option<HeldStarts>>,
     /// Until when a container is waited for.
-    deadline: Option<Instant>,
+    limit: WaitLimit,
 }
 
 impl<'a> Tracer<'a> {
@@ -98,8 +99,11 @@ impl<'a> Tracer<'a> {
         if held.is_some() {
             parser.start_ahead();
         }
-        let deadline = options.timeout.map(|limit| Instant::now() + limit);
-        let target = Target::wait_for(&options.who, deadline, &mut held)?;
+        let limit = WaitLimit {
+            deadline: options.timeout.map(|limit| Instant::now() + limit),
+            stop: options.stop.clone(),
+        };
+        let target = Target::wait_for(&options.who, &limit, &mut held)?;
         let search = DebugSearch::of(target.viewers(), options)?;
         Ok(Tracer {
             options,
@@ -107,7 +111,7 @@ impl<'a> Tracer<'a> {
             search,
             parser,
             held: Cell::new(held),
-            deadline,
+            limit,
         })
     }
 
@@ -139,7 +143,7 @@ impl<'a> Tracer<'a> {
         if held.is_none() {
             *held = HeldStarts::new(self.options)?;
         }
-        self.target = Target::wait_for(&self.options.who, self.deadline, held)?;
+        self.target = Target::wait_for(&self.options.who, &self.limit, held)?;
         self.search = DebugSearch::of(self.target.viewers(), self.options)?;
         Ok(())
     }

@@ -83,6 +83,17 @@ impl HitNames {
         distinct(ids.iter().map(|id| (*id, name(*id))).collect())
     }
 
+    /// The container of a pid namespace's id, as far as it is known.
+    pub fn container(&mut self, id: u64) -> Option<NamedContainer> {
+        self.name(id)?;
+        self.names.get(&(0, id)).cloned()
+    }
+
+    /// Whether this is our own pid namespace, which is no container's.
+    pub fn is_own(&self, id: u64) -> bool {
+        id == self.own
+    }
+
     /// As `names`, but waits for look-ups in progress: nothing is found later.
     pub fn all_names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         self.names(ids);

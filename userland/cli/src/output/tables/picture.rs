@@ -39,7 +39,7 @@ impl TablePrinter {
     }
 
     /// The parts of a row's key, with what they are called.
-    fn labels_of(&self, row: &TableRow) -> Vec<(String, String)> {
+    pub(crate) fn labels_of(&self, row: &TableRow) -> Vec<(String, String)> {
         let values = self.key(row);
         let named = self.keys.iter().zip(&values);
         named

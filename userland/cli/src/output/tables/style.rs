@@ -7,7 +7,7 @@ use nsprobe_spec::syntax::{ExpressionKind, Field};
 use nsprobe_trace::placeless::Placeless;
 
 /// Name of the key that is a container.
-pub(super) const CONTAINER: &str = "container";
+pub(crate) const CONTAINER: &str = "container";
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Contents and layout of a table.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events that a trace waits for: records, signals, the end of its target.
 
-use crate::signals::{Asked, Signals};
+use crate::signals::{self, Asked, Signals, Stop};
 use libnsprobe::Session;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -16,6 +16,8 @@ pub(super) enum Event {
     Records,
     /// The time is over, or new containers may have appeared.
     Nothing,
+    /// Another thread ends this run.
+    Stopped,
     /// A signal that asks us to end.
     Signal(Asked),
     /// The process that the trace lives for is gone.
@@ -26,16 +28,25 @@ pub(super) enum Event {
 
 /// Signals, and the command's end.
 pub(super) struct Events {
-    signals: Signals,
+    /// None where they are not for this run.
+    signals: Option<Signals>,
+    stop: Option<Stop>,
     command: Option<Process>,
 }
 
 impl Events {
-    /// From now on signals are events; `command` is the pid of the command.
-    pub(super) fn new(command: Option<u32>) -> anyhow::Result<Events> {
+    /// From now on signals are events, unless a `stop` takes their place; `command` is the pid of
+    /// the command.
+    pub(super) fn new(stop: Option<Stop>, command: Option<u32>) -> anyhow::Result<Events> {
+        // The first one is for the command.
+        let for_us = if command.is_some() { 2 } else { 1 };
+        let signals = match stop {
+            Some(_) => None,
+            None => Some(Signals::new(&[], for_us)?),
+        };
         Ok(Events {
-            // The first one is for the command.
-            signals: Signals::new(&[], if command.is_some() { 2 } else { 1 })?,
+            signals,
+            stop,
             command: command.map(Process::open).transpose()?,
         })
     }
@@ -49,9 +60,15 @@ impl Events {
         others: impl Iterator<Item = BorrowedFd<'o>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
+        if self.stop.as_ref().is_some_and(Stop::is_set) {
+            return Ok(Event::Stopped);
+        }
         let stdout = io::stdout();
+        // Its place is kept by what is waited for anyway.
+        let signals = self.signals.as_ref();
+        let signals = signals.map_or_else(|| session.as_fd(), AsFd::as_fd);
         let mut fds = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals, PollFlags::POLLIN),
             PollFd::new(session.as_fd(), PollFlags::POLLIN),
             // Only errors: that a pipe has no reader any more.
             PollFd::new(stdout.as_fd(), PollFlags::empty()),
@@ -67,12 +84,16 @@ impl Events {
         };
         let is_ready = |index: usize| fds.get(index).is_some_and(|fd| fd.any() == Some(true));
         if is_ready(0) {
-            if let Some(asked) = self.signals.next() {
+            if let Some(asked) = self.signals.as_ref().and_then(Signals::next) {
                 return Ok(Event::Signal(asked));
             }
         }
         Ok(
-            match (is_ready(2), ends.is_some() && is_ready(3), is_ready(1)) {
+            match (
+                is_ready(2) && self.signals.is_some(),
+                ends.is_some() && is_ready(3),
+                is_ready(1),
+            ) {
                 (true, ..) => Event::ReaderGone,
                 (_, true, _) => Event::TargetEnded,
                 (_, _, true) => Event::Records,
@@ -81,9 +102,24 @@ impl Events {
         )
     }
 
+    /// Whether signals that ask us to end are for this run.
+    pub(super) fn has_signals(&self) -> bool {
+        self.signals.is_some()
+    }
+
+    /// A second signal is one for results, and leaves this to us.
+    pub(super) fn printing(&self) {
+        if self.signals.is_some() {
+            signals::printing();
+        }
+    }
+
     /// Whether a signal that asks us to end is pending.
     pub(super) fn is_interrupted(&self) -> bool {
-        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let Some(signals) = &self.signals else {
+            return self.stop.as_ref().is_some_and(Stop::is_set);
+        };
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let [signals] = match poll(&mut fds, PollTimeout::ZERO) {
             Ok(_) => fds,
             Err(_) => return false,

@@ -5,6 +5,7 @@ use super::view::{FileView, Opened};
 use crate::attach::held_starts::HeldStarts;
 use crate::attach::mapped::Mapped;
 use crate::options::ContainerGroup;
+use crate::signals::WaitLimit;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use libnsprobe::Filter;
@@ -13,7 +14,6 @@ use nsprobe_containers::{Container, Containers, Execs, Process, Running};
 use nsprobe_text::is_glob;
 use nsprobe_text::{escaped, glob_fits};
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 /// Interval between looks at the clock while we wait for a container, in milliseconds.
 const WAIT: u8 = 100;
@@ -28,14 +28,14 @@ pub struct Group {
 
 impl Group {
     /// The containers that run; with `follow` at least the first one that starts before the
-    /// deadline, whose program may be among the `held`.
+    /// limit, whose program may be among the `held`.
     pub(super) fn find(
         asked: &ContainerGroup,
-        deadline: Option<Instant>,
+        limit: &WaitLimit,
         held: &mut Option<HeldStarts>,
     ) -> anyhow::Result<Group> {
         let members = match asked.follow {
-            true => first_of(asked, deadline, held)?,
+            true => first_of(asked, limit, held)?,
             false => all_of(asked)?,
         };
         Ok(Group {
@@ -139,10 +139,10 @@ fn fitting(containers: &Containers, fits: impl Fn(&str) -> bool) -> Vec<Running>
         .collect()
 }
 
-/// Those that run, or else the first one that starts before the deadline.
+/// Those that run, or else the first one that starts before the limit.
 fn first_of(
     asked: &ContainerGroup,
-    deadline: Option<Instant>,
+    limit: &WaitLimit,
     held: &mut Option<HeldStarts>,
 ) -> anyhow::Result<Vec<Running>> {
     let fits = |name: &str| asked.fits(name);
@@ -166,7 +166,7 @@ fn first_of(
         );
     }
     while members.is_empty() {
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if limit.is_over() {
             bail!("no container {pattern} has started");
         }
         let held_fd = held.as_ref().map(AsFd::as_fd);

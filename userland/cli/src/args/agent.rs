@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe agent`, and the file that says what it does.
+
+use super::plan::{AgentConfig, AgentPlan, Aggregate, AggregatePlan, MetricPlan};
+use super::Plan;
+use anyhow::{bail, ensure, Context};
+use clap::Args;
+use nsprobe_text::escaped;
+use nsprobe_trace::options::TargetSpec;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  nsprobe agent /etc/nsprobe/agent.toml",
+    after_long_help = "It ends at SIGTERM, and reads CONFIG anew at SIGHUP. docs/agent.md says what can be in it.\n\n\
+                  Examples:\n  \
+                  nsprobe agent --check /etc/nsprobe/agent.toml\n  \
+                  nsprobe agent /etc/nsprobe/agent.toml"
+)]
+pub(super) struct AgentArguments {
+    /// What to measure, and where it goes (docs/agent.md)
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Only say whether CONFIG is right
+    #[arg(long)]
+    check: bool,
+}
+
+impl AgentArguments {
+    pub(super) fn plan(self) -> AgentPlan {
+        AgentPlan {
+            config: self.config,
+            check: self.check,
+        }
+    }
+}
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    listen: Option<SocketAddr>,
+    #[serde(default)]
+    metric: Vec<MetricEntry>,
+}
+
+/// A metric of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricEntry {
+    name: String,
+    help: Option<String>,
+    command: String,
+}
+
+impl AgentConfig {
+    /// Reads a configuration.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<AgentConfig> {
+        let shown = escaped(path.as_os_str().as_encoded_bytes()).to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        AgentConfig::of_text(&text).with_context(|| shown)
+    }
+
+    fn of_text(text: &str) -> anyhow::Result<AgentConfig> {
+        let file: ConfigFile = toml::from_str(text)?;
+        let mut names = BTreeSet::new();
+        let mut metrics = Vec::new();
+        for entry in file.metric {
+            let name = entry.name.clone();
+            ensure!(
+                is_metric_name(&name),
+                "metric {name:?}: a name has letters, digits and _, and no digit in front"
+            );
+            ensure!(names.insert(name.clone()), "there are two metrics {name:?}");
+            let metric = entry.plan();
+            metrics.push(metric.with_context(|| format!("metric {name:?}"))?);
+        }
+        ensure!(
+            !metrics.is_empty(),
+            "there is nothing to do: add a [[metric]] (docs/agent.md)"
+        );
+        Ok(AgentConfig {
+            listen: file.listen,
+            metrics,
+        })
+    }
+}
+
+impl MetricEntry {
+    fn plan(self) -> anyhow::Result<MetricPlan> {
+        let counted = counted(&self.command)?;
+        ensure!(
+            !matches!(counted.what, Aggregate::Stacks { .. }),
+            "command: a metric is a `count` or a `hist`"
+        );
+        Ok(MetricPlan {
+            help: self
+                .help
+                .unwrap_or_else(|| format!("nsprobe {}", self.command)),
+            name: self.name,
+            command: self.command,
+            counted,
+        })
+    }
+}
+
+/// What a command line of a verb that counts means, without what an agent cannot do.
+fn counted(command: &str) -> anyhow::Result<AggregatePlan> {
+    let words = shlex::split(command).context("command: a quote is not closed")?;
+    let words = ["nsprobe".to_owned()].into_iter().chain(words);
+    let plan = Plan::of_words(words).map_err(|error| {
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        anyhow::anyhow!("command: {text}")
+    })?;
+    let Plan::Aggregate(plan) = plan else {
+        bail!("command: it begins with a verb that counts, such as `count`");
+    };
+    let command = matches!(plan.options.who, TargetSpec::Command(_));
+    let given = [
+        (plan.options.timeout.is_some(), "-t"),
+        (plan.output.is_some(), "-o"),
+        (plan.interval.is_some(), "-i"),
+        (plan.printing.json, "--json"),
+        (plan.join.is_some(), "--wakers"),
+        (command, "COMMAND"),
+    ];
+    for (is_given, option) in given {
+        ensure!(!is_given, "command: {option} is not for an agent");
+    }
+    Ok(plan)
+}
+
+/// Whether Prometheus takes it as a name.
+fn is_metric_name(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
+    name.starts_with(is_letter)
+        && name
+            .chars()
+            .all(|letter| is_letter(letter) || letter.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> anyhow::Result<AgentConfig> {
+        AgentConfig::of_text(text)
+    }
+
+    fn metric(name: &str, command: &str) -> String {
+        format!("[[metric]]\nname = {name:?}\ncommand = {command:?}\n")
+    }
+
+    #[test]
+    fn a_metric_is_what_its_command_counts() {
+        let text = metric("calls", "count --by container 'libc.so.6:SSL_*'");
+        let plan = read(&format!("listen = '127.0.0.1:9464'\n{text}")).unwrap();
+        assert_eq!(plan.listen.unwrap().port(), 9464);
+        let [metric] = &plan.metrics[..] else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(metric.counted.by.len(), 1);
+        assert!(metric.help.starts_with("nsprobe count --by"));
+    }
+
+    #[test]
+    fn the_configuration_of_the_document_is_right() {
+        let document = include_str!("../../../../docs/agent.md");
+        let mut parts = document.split("```");
+        let text = parts.find_map(|part| part.strip_prefix("toml\n"));
+        assert_eq!(read(text.unwrap()).unwrap().metrics.len(), 2);
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        for (text, why) in [
+            (String::new(), "nothing to do"),
+            ("listne = 1".to_owned(), "unknown field `listne`"),
+            ("listen = 'x'".to_owned(), "invalid socket address"),
+            (metric("a b", "count x.so:f"), "letters, digits"),
+            (
+                metric("a", "count x.so:f") + &metric("a", "count x.so:f"),
+                "two metrics",
+            ),
+            (metric("a", "count 'x.so:f"), "quote"),
+            (
+                metric("a", "count x.so:f -t 5"),
+                "metric \"a\": command: -t is not",
+            ),
+            (
+                metric("a", "count x.so:f --colour"),
+                "unexpected argument '--colour'",
+            ),
+            (metric("a", "trace x.so:f"), "a verb that counts"),
+            (metric("a", "stacks x.so:f"), "a `count` or a `hist`"),
+            (metric("a", "count x.so:f -- ls"), "COMMAND is not"),
+        ] {
+            let error = format!("{:#}", read(&text).unwrap_err());
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Work that goes on until it is stopped, in a thread of its own.
+
+use super::readings::Readings;
+use super::say;
+use anyhow::Context;
+use nsprobe_trace::signals::Stop;
+use std::sync::Arc;
+use std::thread::{self, Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The pause after work has failed or ended, which doubles up to the other one.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long work lasts that has not failed at once.
+const LASTING: Duration = Duration::from_secs(60);
+/// Interval between looks whether it was stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a job does again and again.
+pub(super) trait Work {
+    /// Works until it is stopped, or for as long as there is something to do.
+    fn work(&mut self, readings: &Readings) -> anyhow::Result<()>;
+}
+
+/// Work that goes on.
+pub(super) struct Job {
+    name: String,
+    identity: String,
+    stop: Stop,
+    readings: Arc<Readings>,
+    thread: JoinHandle<()>,
+}
+
+impl Job {
+    /// Starts it. `work` is made in its thread; `identity` is that of what it is configured by.
+    pub(super) fn start<W: Work>(
+        name: String,
+        identity: String,
+        work: impl FnOnce(Stop) -> W + Send + 'static,
+    ) -> anyhow::Result<Job> {
+        let (stop, readings) = (Stop::default(), Arc::new(Readings::default()));
+        let thread = Builder::new().name("job".to_owned());
+        let (of_thread, own, called) = (stop.clone(), Arc::clone(&readings), name.clone());
+        let thread = thread.spawn(move || {
+            let mut work = work(of_thread.clone());
+            go_on(&called, &of_thread, &own, &mut work);
+        });
+        Ok(Job {
+            name,
+            identity,
+            stop,
+            readings,
+            thread: thread.context("cannot start a thread")?,
+        })
+    }
+
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Its name, and what it reads.
+    pub(super) fn readings(&self) -> (String, Arc<Readings>) {
+        (self.name.clone(), Arc::clone(&self.readings))
+    }
+
+    /// Has it end, and does not wait.
+    pub(super) fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Has it end, and waits.
+    pub(super) fn wait(self) {
+        self.stop.stop();
+        // A panic in it was reported.
+        let _ = self.thread.join();
+    }
+}
+
+/// Works, and tries again should that fail.
+fn go_on(name: &str, stop: &Stop, readings: &Readings, work: &mut impl Work) {
+    let mut pause = PAUSE;
+    while !stop.is_set() {
+        let begun = Instant::now();
+        let done = work.work(readings);
+        readings.set_up(false);
+        if stop.is_set() {
+            return;
+        }
+        if begun.elapsed() >= LASTING {
+            pause = PAUSE;
+        }
+        match done {
+            Ok(()) => say(&format!("{name}: begins anew")),
+            Err(error) => say(&format!(
+                "{name}: {error:#}; tried again in {} s",
+                pause.as_secs()
+            )),
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !stop.is_set() {
+            thread::sleep(LOOK);
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
