@@ -320,6 +320,9 @@ enum nsprobe_version {
 /* nsprobe_info.features: struct nsprobe_hold and struct nsprobe_held. */
 #define NSPROBE_FEATURE_HOLD (1ULL << 25)
 
+/* nsprobe_info.features: NSPROBE_ROWS_TAKE. */
+#define NSPROBE_FEATURE_TAKE (1ULL << 26)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -1304,6 +1307,18 @@ struct nsprobe_table {
 };
 
 /*
+ * nsprobe_rows.flags: takes the rows out of the table, for a reader that adds
+ * them up itself: the table has their room back. Each hit is in a row that is
+ * taken once, or in one that is still there. Waits until no hit sees the rows,
+ * for some tens of milliseconds as a rule. Not for spans, and not for tables
+ * without a key.
+ */
+#define NSPROBE_ROWS_TAKE (1U << 0)
+
+/* Most rows that one call takes. */
+#define NSPROBE_ROWS_TAKE_MAX (1U << 14)
+
+/*
  * Reads the rows of a table, from first on, as many as fit. Rows are in no
  * order; the rows of one key, if there are several, must be added up. Hits
  * continue meanwhile: a row's numbers may differ by the hits of that moment.
@@ -1311,7 +1326,7 @@ struct nsprobe_table {
 struct nsprobe_rows {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero. */
+	/* Zero, or NSPROBE_ROWS_TAKE. */
 	__u32 flags;
 	/* In: the table's id. */
 	__u32 table;

@@ -142,7 +142,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_REMOTE
             | abi::FEATURE_WAITS
             | abi::FEATURE_GO
-            | abi::FEATURE_HOLD,
+            | abi::FEATURE_HOLD
+            | abi::FEATURE_TAKE,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

@@ -7,6 +7,9 @@
 //! so that it never waits for a task that was preempted. One key may get two rows that way; the
 //! reader adds them up.
 //!
+//! A reader may take rows out. It claims them, so that no new hit finds them, and waits for the hits
+//! that have: each adds to its row within the read section of its handler, or of RCU.
+//!
 //! One container does not take the table from others: a container that has all other rows of a set
 //! does not get the last one.
 
@@ -320,6 +323,60 @@ impl Table {
         rows.replaced = self.replaced.load(Relaxed);
     }
 
+    /// Claims up to `most` rows, for [`copy_taken`](Self::copy_taken): hits find them no more. Returns
+    /// where to go on, or zero at the end. From one set to the next, so that few of a set are claimed
+    /// at a time: its hits find room beside them. Task context.
+    #[inline(always)]
+    pub(crate) fn claim_rows(&self, next: usize, taken: &mut KVVec<Taken>, most: usize) -> usize {
+        let sets = (self.shape.rows / WAYS).max(1);
+        let mut at = next;
+        while at < self.shape.rows && taken.len() < most {
+            let index = (at % sets).wrapping_mul(WAYS).wrapping_add(at / sets);
+            at = at.wrapping_add(1);
+            let Some(place) = self.place(index) else {
+                continue;
+            };
+            let state = place.state();
+            if matches!(state & TAG, FREE | BUSY) || place.claim(state).is_none() {
+                continue;
+            }
+            // There is room for `most`.
+            let _ = taken.push(Taken { index, state }, GFP_REQUEST);
+        }
+        if at < self.shape.rows {
+            at
+        } else {
+            0
+        }
+    }
+
+    /// Copies a claimed row, that hits no longer see, into `out`, which has room for it; `None` if
+    /// nothing was added to it. Task context.
+    #[inline(always)]
+    pub(crate) fn copy_taken(&self, taken: &Taken, out: &mut KVVec<u64>) -> Result<Option<()>> {
+        let place = self.place(taken.index).ok_or(ENOENT)?;
+        if place.get(COUNT) == 0 {
+            return Ok(None);
+        }
+        place.copy(&self.shape, out)?;
+        Ok(Some(()))
+    }
+
+    /// Frees a claimed row that hits no longer see.
+    pub(crate) fn free_taken(&self, taken: &Taken) {
+        if let Some(place) = self.place(taken.index) {
+            place.clear();
+            taken.claimed(place).free();
+        }
+    }
+
+    /// Puts a claimed row back.
+    pub(crate) fn put_back(&self, taken: &Taken) {
+        if let Some(place) = self.place(taken.index) {
+            taken.claimed(place).publish(taken.state);
+        }
+    }
+
     /// Copies row `index` into `out`, which has room for it. `None` if the row is empty, an error
     /// if `index` is after the last row. Task context.
     pub(crate) fn copy(&self, index: usize, out: &mut KVVec<u64>) -> Result<Option<()>> {
@@ -331,11 +388,7 @@ impl Table {
         if place.get(COUNT) == 0 {
             return Ok(None);
         }
-        out.clear();
-        place.copy_head(&self.shape, out)?;
-        for word in place.0.get(KEY..).unwrap_or(&[]) {
-            out.push(word.load(Relaxed), GFP_REQUEST)?;
-        }
+        place.copy(&self.shape, out)?;
         core::sync::atomic::fence(Acquire);
         // It was freed, or given to another key, while it was copied.
         Ok((place.state() == state).then_some(()))
@@ -351,6 +404,22 @@ enum Scan<'a> {
     Free(Place<'a>, u64),
     /// Neither.
     Full,
+}
+
+/// A row that a reader has claimed, with the state that it had.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    index: usize,
+    state: u64,
+}
+
+impl Taken {
+    fn claimed<'a>(&self, place: Place<'a>) -> Claimed<'a> {
+        Claimed {
+            place,
+            version: self.state & !TAG,
+        }
+    }
 }
 
 /// A row that this task owns and may write.
@@ -473,7 +542,26 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Zeroes all but the row's state: what hits add is added to zero.
+    fn clear(self) {
+        for word in self.0.get(1..).unwrap_or(&[]) {
+            word.store(0, Relaxed);
+        }
+    }
+
+    /// Copies the row in the layout of the ABI. Part of requests: it may allocate.
+    #[inline(always)]
+    fn copy(self, shape: &Shape, out: &mut KVVec<u64>) -> Result {
+        out.clear();
+        self.copy_head(shape, out)?;
+        for word in self.0.get(KEY..).unwrap_or(&[]) {
+            out.push(word.load(Relaxed), GFP_REQUEST)?;
+        }
+        Ok(())
+    }
+
     /// Copies the row's head in the layout of the ABI.
+    #[inline(always)]
     fn copy_head(self, shape: &Shape, out: &mut KVVec<u64>) -> Result {
         let [_, stack_words, _, stack_end] = unpack(self.get(LENGTHS));
         let spans = shape.kind == Kind::Spans;

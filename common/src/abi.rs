@@ -212,6 +212,8 @@ pub const FEATURE_WAITS: u64 = 1 << 23;
 pub const FEATURE_GO: u64 = 1 << 24;
 /// [`Info::features`]: [`Hold`] and [`Held`].
 pub const FEATURE_HOLD: u64 = 1 << 25;
+/// [`Info::features`]: [`ROWS_TAKE`].
+pub const FEATURE_TAKE: u64 = 1 << 26;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

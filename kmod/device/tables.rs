@@ -7,16 +7,16 @@ use super::{
 };
 use crate::{
     common::{
-        abi::{self, SpanOwner, SPAN_OWNERS_MAX},
+        abi::{self, SpanOwner, ROWS_TAKE, ROWS_TAKE_MAX, SPAN_OWNERS_MAX},
         table::Kind, //
     },
     session::Session,
-    sys::{cond_resched, memory},
+    sys::{cond_resched, memory, rcu_slot::wait_for_readers},
     table::Table, //
 };
 use kernel::{
     prelude::*,
-    uaccess::{UserPtr, UserSlice}, //
+    uaccess::{UserPtr, UserSlice, UserSliceWriter}, //
 };
 use zerocopy::IntoBytes;
 
@@ -44,7 +44,7 @@ pub(super) fn table(session: &Session, arg: UserPtr) -> Result {
 pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
     let mut request = UserStruct::<abi::Rows>::read(arg)?;
     let rows = &mut request.value;
-    if rows.flags != 0 {
+    if rows.flags & !ROWS_TAKE != 0 {
         return Err(EINVAL);
     }
     let table = session.table(rows.table)?;
@@ -55,6 +55,10 @@ pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
     }
     let buffer = UserPtr::from_addr(usize::try_from(rows.buffer)?);
     let mut writer = UserSlice::new(buffer, rows.buffer_bytes as usize).writer();
+    if rows.flags & ROWS_TAKE != 0 {
+        take_rows(&table, rows, &mut writer)?;
+        return request.write_back();
+    }
     let mut row = memory::room(table.shape().row_words())?;
     let mut index = rows.next as usize;
     rows.count = 0;
@@ -69,6 +73,47 @@ pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
     rows.next = if index < count { index as u32 } else { 0 };
     table.report_losses(rows);
     request.write_back()
+}
+
+/// Takes rows out of the table, as many as there is room for. Rows that cannot be copied stay, and
+/// are an error only if none could.
+fn take_rows(table: &Table, rows: &mut abi::Rows, writer: &mut UserSliceWriter) -> Result {
+    let shape = table.shape();
+    if !shape.is_keyed() || shape.kind == Kind::Spans {
+        return Err(EINVAL);
+    }
+    let mut row = memory::room(shape.row_words())?;
+    let row_bytes = shape.row_words().wrapping_mul(8).max(1);
+    let most = (writer.len() / row_bytes).min(ROWS_TAKE_MAX as usize);
+    let mut taken = memory::room(most.min(shape.rows))?;
+    let next = table.claim_rows(rows.next as usize, &mut taken, most);
+    if !taken.is_empty() {
+        wait_for_readers();
+    }
+    rows.count = 0;
+    let mut result = Ok(());
+    for one in &taken {
+        if result.is_ok() {
+            result = match table.copy_taken(one, &mut row) {
+                Ok(Some(())) => writer.write_slice(row.as_bytes()).inspect(|()| {
+                    rows.count = rows.count.wrapping_add(1);
+                }),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        match result {
+            Ok(()) => table.free_taken(one),
+            Err(_) => table.put_back(one),
+        }
+        cond_resched();
+    }
+    if rows.count == 0 {
+        result?;
+    }
+    rows.next = next as u32;
+    table.report_losses(rows);
+    Ok(())
 }
 
 /// `DROP_SPANS`.

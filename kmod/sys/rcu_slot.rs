@@ -161,7 +161,7 @@ pub(crate) fn drop_all<T>(mut all: impl Iterator<Item = Taken<T>>) {
 }
 
 /// Waits for the read sections that have begun. Task context, sleeps; never from a handler.
-fn wait_for_readers() {
+pub(crate) fn wait_for_readers() {
     // SAFETY: We are in task context, hold no RCU lock, and are in no handler.
     // `uprobe_unregister_sync` waits for the handlers' tasks-trace read sections.
     unsafe {

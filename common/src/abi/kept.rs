@@ -109,6 +109,14 @@ pub struct Table {
 }
 const _: () = assert!(size_of::<Table>() == 64);
 
+/// [`Rows::flags`]: takes the rows out of the table, for a reader that adds them up itself: the
+/// table has their room back. Each hit is in a row that is taken once, or in one that is still there.
+/// Waits until no hit sees the rows, for some tens of milliseconds as a rule. Not for spans, and not
+/// for tables without a key.
+pub const ROWS_TAKE: u32 = 1 << 0;
+/// Most rows that one call takes.
+pub const ROWS_TAKE_MAX: u32 = 1 << 14;
+
 /// Reads the rows of a table, from `first` on, as many as fit. Rows are in no order; the rows of
 /// one key, if there are several, must be added up. Hits continue meanwhile: a row's numbers may
 /// differ by the hits of that moment.
@@ -117,7 +125,7 @@ const _: () = assert!(size_of::<Table>() == 64);
 pub struct Rows {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero.
+    /// Zero, or [`ROWS_TAKE`].
     pub flags: u32,
     /// In: the table's id.
     pub table: u32,

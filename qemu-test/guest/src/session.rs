@@ -238,11 +238,21 @@ impl Session {
 
     /// All rows of a table, read `at_once` at a time, and the last answer.
     pub(crate) fn rows(&self, table: &Table, at_once: usize) -> (Vec<TableRow>, Rows) {
+        self.rows_with(table, at_once, 0)
+    }
+
+    /// The same rows, taken out of the table.
+    pub(crate) fn take_rows(&self, table: &Table, at_once: usize) -> (Vec<TableRow>, Rows) {
+        self.rows_with(table, at_once, abi::ROWS_TAKE)
+    }
+
+    fn rows_with(&self, table: &Table, at_once: usize, flags: u32) -> (Vec<TableRow>, Rows) {
         let row_words = table.row_bytes as usize / 8;
         let mut buffer = vec![0u64; row_words * at_once];
         let mut all = Vec::new();
         let mut rows = Rows {
             size: size::<Rows>(),
+            flags,
             table: table.id,
             buffer: buffer.as_mut_ptr() as u64,
             buffer_bytes: (buffer.len() * 8) as u32,

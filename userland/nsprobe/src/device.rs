@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 25] = [
+    const NAMES: [(u64, &'static str); 26] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -70,6 +70,7 @@ impl Features {
         (abi::FEATURE_WAITS, "waits"),
         (abi::FEATURE_GO, "go"),
         (abi::FEATURE_HOLD, "hold"),
+        (abi::FEATURE_TAKE, "take"),
     ];
 
     /// The names of the bits that this version knows.

@@ -113,6 +113,12 @@ impl Session {
         table.read(self.file.as_fd())
     }
 
+    /// Takes the rows out of a table that has a key, those of one key added up: what comes later begins
+    /// anew. Waits for the hits under way. The rows of other tables stay.
+    pub fn take_rows(&self, table: &Table) -> Result<Rows> {
+        table.take(self.file.as_fd())
+    }
+
     /// Drops the spans of a table whose key begins with one of these words, and that began by its
     /// time (CLOCK_MONOTONIC in nanoseconds); returns how many.
     pub fn drop_spans(&self, table: &Table, owners: &BTreeMap<u64, u64>) -> Result<u64> {

@@ -182,15 +182,17 @@ pub(crate) fn table(fd: BorrowedFd<'_>, mut table: abi::Table) -> Result<abi::Ta
     Ok(table)
 }
 
-/// Reads rows of table `id` into `buffer`, from row `next` on.
+/// Reads, or takes, rows of table `id` into `buffer`, from row `next` on.
 pub(crate) fn rows(
     fd: BorrowedFd<'_>,
     id: u32,
     next: u32,
+    flags: u32,
     buffer: &mut [u64],
 ) -> Result<abi::Rows, Errno> {
     let mut rows = abi::Rows {
         size: size::<abi::Rows>(),
+        flags,
         table: id,
         next,
         buffer: buffer.as_mut_ptr() as u64,

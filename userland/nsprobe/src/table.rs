@@ -4,7 +4,7 @@
 use crate::{sys, Error, Result};
 use nix::errno::Errno;
 use nsprobe_common::abi::{
-    self, Row, SCALE_LINEAR, SCALE_LOG, TABLE_HISTOGRAM, TABLE_SPANS, TABLE_SUMS,
+    self, Row, ROWS_TAKE, SCALE_LINEAR, SCALE_LOG, TABLE_HISTOGRAM, TABLE_SPANS, TABLE_SUMS,
 };
 use nsprobe_common::frame::Frames;
 use nsprobe_common::histogram::Scale;
@@ -16,6 +16,8 @@ use zerocopy::FromBytes;
 
 /// Rows are fetched this number of bytes at a time, or one by one when they are longer.
 const BUFFER_BYTES: usize = 1 << 18;
+/// Rows are taken this number of bytes at a time: each time waits for the hits under way.
+const TAKE_BYTES: usize = 4 << 20;
 
 /// A table's number in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +53,7 @@ pub struct Table {
     id: TableId,
     row_words: usize,
     kind: TableKind,
+    is_keyed: bool,
 }
 
 /// What was in a table at one moment.
@@ -131,11 +134,17 @@ impl TableSpec {
             id: TableId(answer.id),
             row_words: answer.row_bytes as usize / 8,
             kind: self.kind,
+            is_keyed: self.key_words != 0 || self.max_frames != 0,
         })
     }
 }
 
 impl Table {
+    /// Whether its rows can be taken: it has a key.
+    pub fn is_keyed(&self) -> bool {
+        self.is_keyed
+    }
+
     /// Its number, for [`Sink`](crate::Sink).
     pub fn id(&self) -> TableId {
         self.id
@@ -147,15 +156,27 @@ impl Table {
     }
 
     pub(crate) fn read(&self, session: BorrowedFd<'_>) -> Result<Rows> {
+        self.rows(session, 0, BUFFER_BYTES)
+    }
+
+    /// Takes the rows, if it has a key; else reads them.
+    pub(crate) fn take(&self, session: BorrowedFd<'_>) -> Result<Rows> {
+        match self.is_keyed {
+            true => self.rows(session, ROWS_TAKE, TAKE_BYTES),
+            false => self.read(session),
+        }
+    }
+
+    fn rows(&self, session: BorrowedFd<'_>, flags: u32, bytes: usize) -> Result<Rows> {
         let failed = |errno| Error::Request {
             request: "ROWS",
             errno,
         };
-        let mut buffer = vec![0u64; (BUFFER_BYTES / 8).max(self.row_words)];
+        let mut buffer = vec![0u64; (bytes / 8).max(self.row_words)];
         let mut merged = Merged::default();
         let mut next = 0;
         loop {
-            let answer = sys::rows(session, self.id.0, next, &mut buffer).map_err(failed)?;
+            let answer = sys::rows(session, self.id.0, next, flags, &mut buffer).map_err(failed)?;
             for words in buffer
                 .chunks_exact(self.row_words)
                 .take(answer.count as usize)

@@ -13,7 +13,7 @@ mod source;
 
 pub use clock::Clocks;
 pub use describe::{command_line, is_there, state_letter, PlaceLine, TaskLine};
-pub use hit_names::{full_notes, HitNames};
+pub use hit_names::{full_notes, HitNames, RowContainer};
 pub(crate) use live::name_of;
 pub use live::LivePlaces;
 pub(crate) use namer::{ContainerKey, FoundContainer, Namer};

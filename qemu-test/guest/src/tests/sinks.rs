@@ -4,6 +4,7 @@
 
 use crate::binary::Function;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, TableRow, RING_BYTES};
 use crate::steps::{constant, field, key, register, step, value};
@@ -15,6 +16,9 @@ use nsprobe_common::histogram::Scale;
 use nsprobe_common::program::{Context, Operation, Register, Step};
 use nsprobe_common::record::StackEnd;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Rows by their keys; two rows of one key, which a race may make, are one.
 pub(super) fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
@@ -319,6 +323,77 @@ fn threads_on_all_cpus_share_a_table() {
     let rows = by_key(session.rows(&table, 100).0);
     assert_eq!(rows.len(), 6);
     assert!(rows.values().all(|count| *count == 3000), "{rows:?}");
+}
+
+test! { core, rows_that_are_taken_have_each_hit_once, module, cpus = 2 }
+/// While threads add to them; and their room is there for other keys.
+fn rows_that_are_taken_have_each_hit_once() {
+    const CALLS: u64 = 120_000;
+    let _module = Module::load();
+    let mut victim = Victim::start("many_threads", &["6", "20000"]);
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            key_words: 2,
+            ..SUMS
+        })
+        .expect("a table");
+    let steps = [
+        step(Operation::Context, 0, 0, 0, 0, Context::Tid as u64),
+        key(0),
+        // More keys than there are rows, if none were given back.
+        step(Operation::Context, 1, 0, 0, 0, Context::Time as u64),
+        constant(2, 23),
+        step(Operation::ShiftRight, 1, 1, 2, 0, 0),
+        key(1),
+    ];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("in_thread"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &steps),
+            ..Probe::default()
+        },
+    );
+    let (mut sum, mut keys, mut looks) = (0, BTreeSet::new(), 0);
+    let mut take = || {
+        let rows = by_key(session.take_rows(&table, 16).0);
+        sum += rows.values().sum::<u64>();
+        keys.extend(rows.into_keys());
+        looks += 1;
+        sum
+    };
+    victim.begin(1);
+    let is_done = within(LIMIT, || {
+        take();
+        let counters = session.counters(id);
+        counters.aggregated + counters.turned_away == CALLS
+    });
+    assert!(is_done, "{:?}", session.counters(id));
+    assert_eq!(victim.finish(), CALLS);
+    let sum = take();
+    let counters = session.counters(id);
+    println!(
+        "{looks} looks, {} keys, {} turned away",
+        keys.len(),
+        counters.turned_away
+    );
+    assert_eq!(sum, counters.aggregated);
+    assert!(keys.len() > table.capacity as usize, "{} keys", keys.len());
+    assert!(session.rows(&table, 16).0.is_empty());
+    // Without a key there is nothing to give back.
+    let plain = session.table(SUMS).expect("a table");
+    let mut rows = Rows {
+        size: size::<Rows>(),
+        flags: abi::ROWS_TAKE,
+        table: plain.id,
+        ..Rows::default()
+    };
+    let refused = errno(sys::ioctl(&session, abi::ROWS, &mut rows), "no key");
+    assert_eq!(refused, libc::EINVAL);
 }
 
 test! { core, a_full_table_counts_what_it_turns_away, module }

@@ -11,6 +11,7 @@ mod metric;
 mod own;
 mod readings;
 mod series;
+mod unnamed;
 
 use crate::args::{AgentConfig, AgentPlan, MetricPlan};
 use job::Job;

@@ -33,7 +33,7 @@ use nsprobe_trace::hits::label::ProbeLabel;
 use nsprobe_trace::hits::live::Live;
 use nsprobe_trace::placeless::Placeless;
 use nsprobe_trace::spec::CountedTexts;
-use nsprobe_trace::tasks::{full_notes, HitNames};
+use nsprobe_trace::tasks::{full_notes, HitNames, RowContainer};
 use nsprobe_worker::{Options, Worker};
 use standing::{Standing, StandingThread};
 use std::collections::HashMap;
@@ -84,6 +84,12 @@ static BY_FUNCTION: LazyLock<[Field; 1]> = LazyLock::new(|| {
         span: 0..0,
     }]
 });
+
+/// A row, and the container that is part of its key.
+pub(super) struct NamedRow {
+    pub(super) row: TableRow,
+    pub(super) container: RowContainer,
+}
 
 /// Tables that are read again and again.
 pub(super) struct Counting {
@@ -237,6 +243,7 @@ impl Counting {
         let mut next = plan.interval.map(|interval| run.begun + interval);
         let ended = run.follow(PAUSE, |run| {
             self.step(run)?;
+            self.look_for_names(run)?;
             if let (Some(at), Some(interval)) = (next, plan.interval) {
                 if Instant::now() >= at {
                     next = Some(at + interval);
@@ -277,6 +284,11 @@ impl Counting {
         self.records(run, Reader::settled())?;
         self.live.look_at_code();
         self.finished.go_on(&mut self.live.of(&run.session));
+        Ok(())
+    }
+
+    /// Has the names of containers looked for, of which there are rows.
+    fn look_for_names(&mut self, run: &Run<'_>) -> anyhow::Result<()> {
         if self.containers.is_some() && self.named.elapsed() >= NAMES_PAUSE {
             self.named = Instant::now();
             let rows = self.rows(&run.session, &run.labels)?;
@@ -370,34 +382,66 @@ impl Counting {
         rows
     }
 
-    /// The rows, each with the parts of its key; a container is known by its name and id, and by its
-    /// pod, where it has one.
-    pub(super) fn labelled(&mut self, run: &Run<'_>) -> anyhow::Result<Vec<(Labels, TableRow)>> {
-        let rows = self.rows(&run.session, &run.labels)?;
-        let rows = self.of_containers(rows).rows;
-        let word = self.printer.container_word();
-        let labelled = rows.into_iter().map(|row| {
-            let mut labels = self.printer.labels_of(&row);
-            let id = word.and_then(|word| row.key.get(word));
-            if let (Some(id), Some(containers)) = (id, &mut self.containers) {
-                if containers.is_own(*id) {
-                    labels.retain(|(name, _)| name != CONTAINER);
-                } else if let Some(known) = containers.container(*id) {
-                    labels.retain(|(name, _)| name != CONTAINER);
-                    let parts = [
-                        (CONTAINER, Some(known.name)),
-                        ("container_id", known.id),
-                        ("pod", known.pod),
-                    ];
-                    let parts = parts
-                        .into_iter()
-                        .filter_map(|(name, value)| Some((name, value?)));
-                    labels.extend(parts.map(|(name, value)| (name.to_owned(), value)));
-                }
+    /// The rows of what came since the last call, for a caller that adds them up: the kernel's table
+    /// has their room back.
+    pub(super) fn new_rows(&mut self, run: &Run<'_>) -> anyhow::Result<Vec<TableRow>> {
+        match self.tables.as_slice() {
+            [table] if table.is_keyed() => {
+                let mut rows = run.session.take_rows(table)?;
+                rows.rows.append(&mut self.finished.take_rows());
+                Ok(self.exits.join(rows.added_up()).rows)
             }
-            (labels, row)
+            _ => {
+                let rows = self.rows(&run.session, &run.labels)?;
+                Ok(self.since(&rows))
+            }
+        }
+    }
+
+    /// Names the containers of rows, as far as they are known now, and has the others looked for.
+    pub(super) fn name_rows(&mut self, rows: Vec<TableRow>) -> Vec<NamedRow> {
+        let word = self.printer.container_word();
+        let named = rows.into_iter().map(|mut row| {
+            let id = word.and_then(|word| row.key.get_mut(word));
+            let container = match (id, &mut self.containers) {
+                (Some(id), Some(containers)) => {
+                    *id = containers.whole(*id);
+                    containers.container(*id)
+                }
+                _ => RowContainer::Own,
+            };
+            NamedRow { row, container }
         });
-        Ok(labelled.collect())
+        named.collect()
+    }
+
+    /// The parts of a row's key; a container is known by its name and id, and by its pod, where it
+    /// has one.
+    pub(super) fn labels(&self, named: &NamedRow) -> Labels {
+        let mut labels = self.printer.labels_of(&named.row);
+        let Some(word) = self.printer.container_word() else {
+            return labels;
+        };
+        labels.retain(|(name, _)| name != CONTAINER);
+        let known = match &named.container {
+            RowContainer::Own => None,
+            RowContainer::Known(known) => Some(known.clone()),
+            RowContainer::Unknown => {
+                let id = named.row.key.get(word).copied().unwrap_or(0);
+                labels.push((CONTAINER.to_owned(), format!("(pid namespace {id})")));
+                None
+            }
+        };
+        let parts = known.into_iter().flat_map(|known| {
+            [
+                (CONTAINER, Some(known.name)),
+                ("container_id", known.id),
+                ("pod", known.pod),
+            ]
+        });
+        let parts = parts.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        labels.extend(parts);
+        labels
     }
 
     /// Detaches, and takes what is left.

@@ -16,6 +16,17 @@ const GROUP_AGE: Duration = Duration::from_secs(1);
 /// Most processes of which that is kept.
 const GROUPS_MAX: usize = 1 << 14;
 
+/// The container of a pid namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowContainer {
+    /// None: our own pid namespace.
+    Own,
+    /// It has a name.
+    Known(NamedContainer),
+    /// It has none, or none yet.
+    Unknown,
+}
+
 /// Knows containers by the ids of their pid namespaces, and those that share one by the control
 /// groups of their processes. Those that start later are looked for by a thread of their own: their
 /// first hits may be printed before there is a name.
@@ -83,15 +94,18 @@ impl HitNames {
         distinct(ids.iter().map(|id| (*id, name(*id))).collect())
     }
 
-    /// The container of a pid namespace's id, as far as it is known.
-    pub fn container(&mut self, id: u64) -> Option<NamedContainer> {
-        self.name(id)?;
-        self.names.get(&(0, id)).cloned()
-    }
-
-    /// Whether this is our own pid namespace, which is no container's.
-    pub fn is_own(&self, id: u64) -> bool {
-        id == self.own
+    /// The container of a pid namespace's id, as far as it is known; else it is looked for.
+    pub fn container(&mut self, id: u64) -> RowContainer {
+        if self.name(id).is_some() {
+            let known = self.names.get(&(0, id));
+            return known.map_or(RowContainer::Unknown, |known| {
+                RowContainer::Known(known.clone())
+            });
+        }
+        match id == self.own || id == 0 {
+            true => RowContainer::Own,
+            false => RowContainer::Unknown,
+        }
     }
 
     /// As `names`, but waits for look-ups in progress: nothing is found later.

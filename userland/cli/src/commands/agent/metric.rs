@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The job of a metric: what `count` or `hist` counts, read when it is asked for.
+//! The job of a metric: what `count` or `hist` counts, added up.
 
 use super::buckets::Buckets;
 use super::job::Work;
 use super::readings::{Reading, Readings};
 use super::series::Series;
+use super::unnamed::Unnamed;
 use crate::args::{Aggregate, AggregatePlan, MetricPlan};
 use crate::commands::aggregate::Counting;
 use libnsprobe::Counters;
 use nsprobe_trace::attach::run::{Pace, Run};
 use nsprobe_trace::attach::tracer::Tracer;
 use nsprobe_trace::signals::Stop;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval between looks whether a reading is asked for.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Interval between readings in any case: containers are looked for while they are there.
+const READ: Duration = Duration::from_secs(1);
 
 /// A metric that is measured.
 pub(super) struct Measuring {
@@ -47,38 +50,70 @@ impl Measuring {
 impl Work for Measuring {
     fn work(&mut self, readings: &Readings) -> anyhow::Result<()> {
         let mut tracer = Tracer::new(&self.plan.options)?;
-        let (mut counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
+        let (counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
         readings.set_up(true);
-        let (series, before) = (&mut self.series, self.before);
+        let mut reader = RowReader {
+            counting,
+            unnamed: Unnamed::default(),
+            series: &mut self.series,
+        };
+        let (before, mut read) = (self.before, Instant::now());
         run.follow(PAUSE, |run| {
-            counting.step(run)?;
-            if let Some(asked) = readings.asked() {
-                readings.set(asked, read(&mut counting, run, series, before, true)?);
+            reader.counting.step(run)?;
+            let asked = readings.asked();
+            if asked.is_some() || read.elapsed() >= READ {
+                read = Instant::now();
+                reader.read(run)?;
+            }
+            if let Some(asked) = asked {
+                readings.set(asked, reader.reading(run, before, true)?);
             }
             Ok(Pace::Wait)
         })?;
-        counting.end_run(&mut run)?;
-        let last = read(&mut counting, &run, series, before, false)?;
-        self.series.end_run();
+        reader.counting.end_run(&mut run)?;
+        reader.read(&run)?;
+        reader.end();
+        let last = reader.reading(&run, before, false)?;
         self.before = last.counters;
         readings.set(0, last);
         Ok(())
     }
 }
 
-fn read(
-    counting: &mut Counting,
-    run: &Run<'_>,
-    series: &mut Series,
-    before: Counters,
-    is_up: bool,
-) -> anyhow::Result<Reading> {
-    series.set(counting.labelled(run)?.into_iter());
-    let mut counters = before;
-    counters += run.counters()?;
-    Ok(Reading {
-        is_up,
-        counters,
-        families: series.families(),
-    })
+/// Adds the rows of a run to series.
+struct RowReader<'a> {
+    counting: Counting,
+    unnamed: Unnamed,
+    series: &'a mut Series,
+}
+
+impl RowReader<'_> {
+    fn read(&mut self, run: &Run<'_>) -> anyhow::Result<()> {
+        let mut rows = self.counting.new_rows(run)?;
+        rows.append(&mut self.unnamed.take());
+        for named in self.counting.name_rows(rows) {
+            if let Some(named) = self.unnamed.keep(named) {
+                self.series.add(self.counting.labels(&named), &named.row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what has waited for a name.
+    fn end(&mut self) {
+        let rows = self.unnamed.take();
+        for named in self.counting.name_rows(rows) {
+            self.series.add(self.counting.labels(&named), &named.row);
+        }
+    }
+
+    fn reading(&self, run: &Run<'_>, before: Counters, is_up: bool) -> anyhow::Result<Reading> {
+        let mut counters = before;
+        counters += run.counters()?;
+        Ok(Reading {
+            is_up,
+            counters,
+            families: self.series.families(),
+        })
+    }
 }

@@ -5,10 +5,22 @@ use super::buckets::Buckets;
 use libnsprobe::TableRow;
 use nsprobe_telemetry::{Family, HistogramPoint, Labels, NumberPoint, Points};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Most series of a metric.
+const SERIES_MAX: usize = 4096;
+/// How long a series stays that nothing is added to.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Interval between looks for such.
+const LOOK: Duration = Duration::from_secs(60);
+/// The label of what there is no series for, as OpenTelemetry's metrics have it.
+const OVERFLOW: &str = "otel_metric_overflow";
 
 /// What one series has added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Total {
+    /// When something was added last.
+    used: Option<Instant>,
     count: u64,
     sum: i128,
     /// Of a histogram, by the exported buckets.
@@ -17,6 +29,7 @@ struct Total {
 
 impl Total {
     fn add(&mut self, other: &Total) {
+        self.used = other.used;
         self.count += other.count;
         self.sum += other.sum;
         self.buckets
@@ -36,10 +49,9 @@ pub(super) struct Series {
     summed: bool,
     /// Of a histogram, and whether its values are times.
     buckets: Option<(Buckets, bool)>,
-    /// Of earlier runs.
-    before: BTreeMap<Labels, Total>,
-    /// Of the run that goes on.
-    now: BTreeMap<Labels, Total>,
+    totals: BTreeMap<Labels, Total>,
+    /// When it was looked for series that are not used any more.
+    looked: Instant,
 }
 
 impl Series {
@@ -54,40 +66,37 @@ impl Series {
             help: help.to_owned(),
             summed,
             buckets,
-            before: BTreeMap::new(),
-            now: BTreeMap::new(),
+            totals: BTreeMap::new(),
+            looked: Instant::now(),
         }
     }
 
-    /// The rows that the run has now, with their labels.
-    pub(super) fn set(&mut self, rows: impl Iterator<Item = (Labels, TableRow)>) {
-        self.now.clear();
-        for (labels, row) in rows {
-            let total = Total {
-                count: row.count,
-                sum: row.sum.into(),
-                buckets: match &self.buckets {
-                    Some((buckets, _)) => buckets.merged(&row.buckets),
-                    None => Vec::new(),
-                },
-            };
-            self.now.entry(labels).or_default().add(&total);
+    /// Adds a row.
+    pub(super) fn add(&mut self, mut labels: Labels, row: &TableRow) {
+        let now = Instant::now();
+        if self.looked + LOOK < now {
+            self.looked = now;
+            let is_used = |total: &Total| total.used.is_some_and(|used| used + KEPT >= now);
+            self.totals.retain(|_, total| is_used(total));
         }
+        if self.totals.len() >= SERIES_MAX && !self.totals.contains_key(&labels) {
+            labels = vec![(OVERFLOW.to_owned(), "true".to_owned())];
+        }
+        let total = Total {
+            used: Some(now),
+            count: row.count,
+            sum: row.sum.into(),
+            buckets: match &self.buckets {
+                Some((buckets, _)) => buckets.merged(&row.buckets),
+                None => Vec::new(),
+            },
+        };
+        self.totals.entry(labels).or_default().add(&total);
     }
 
-    /// The run is over.
-    pub(super) fn end_run(&mut self) {
-        for (labels, total) in std::mem::take(&mut self.now) {
-            self.before.entry(labels).or_default().add(&total);
-        }
-    }
-
-    /// What all runs have added up.
+    /// What was added up.
     pub(super) fn families(&self) -> Vec<Family> {
-        let mut all = self.before.clone();
-        for (labels, total) in &self.now {
-            all.entry(labels.clone()).or_default().add(total);
-        }
+        let all = &self.totals;
         let family = |name: String, help: String, unit, points| Family {
             name,
             help,
@@ -95,14 +104,14 @@ impl Series {
             points,
         };
         if let Some((buckets, timed)) = &self.buckets {
-            let point = |(labels, total): (Labels, Total)| HistogramPoint {
-                labels,
-                counts: total.buckets,
+            let point = |(labels, total): (&Labels, &Total)| HistogramPoint {
+                labels: labels.clone(),
+                counts: total.buckets.clone(),
                 sum: buckets.sum(total.sum),
             };
             let points = Points::Histogram {
                 bounds: buckets.bounds(),
-                points: all.into_iter().map(point).collect(),
+                points: all.iter().map(point).collect(),
             };
             let unit = timed.then_some("seconds");
             // Formats add the unit.
@@ -159,12 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_runs_have_counted_stays() {
+    fn rows_of_the_same_labels_are_added_up() {
         let mut series = Series::new("calls_total", "Calls", true, None);
-        series.set([(of("a"), row(1, -5)), (of("a"), row(2, 1))].into_iter());
-        series.set([(of("a"), row(4, -5)), (of("b"), row(1, 0))].into_iter());
-        series.end_run();
-        series.set([(of("b"), row(2, 9))].into_iter());
+        series.add(of("a"), &row(4, -5));
+        series.add(of("b"), &row(1, 0));
+        series.add(of("b"), &row(2, 9));
         let [calls, sums] = &series.families()[..] else {
             panic!("{series:?}")
         };
@@ -176,5 +184,21 @@ mod tests {
             (sums.name.as_str(), values(sums)),
             ("calls_sum", vec![-5.0, 9.0])
         );
+    }
+
+    #[test]
+    fn what_there_is_no_series_for_is_counted_together() {
+        let mut series = Series::new("calls", "Calls", false, None);
+        for number in 0..SERIES_MAX + 10 {
+            series.add(of(&number.to_string()), &row(1, 0));
+        }
+        series.add(of("0"), &row(1, 0));
+        let families = series.families();
+        let Points::Counter(points) = &families[0].points else {
+            panic!("{families:?}")
+        };
+        assert_eq!(points.len(), SERIES_MAX + 1);
+        let other = points.iter().find(|point| point.labels[0].0 == OVERFLOW);
+        assert_eq!(other.map(|point| point.value), Some(10.0));
     }
 }

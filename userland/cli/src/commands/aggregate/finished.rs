@@ -96,6 +96,11 @@ impl Finished {
         rows.added_up()
     }
 
+    /// The rows of the hits that were taken since the last call.
+    pub(super) fn take_rows(&mut self) -> Vec<TableRow> {
+        std::mem::take(&mut self.rows).rows
+    }
+
     pub(super) fn received(&self) -> u64 {
         self.waiting.received()
     }
