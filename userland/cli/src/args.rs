@@ -20,9 +20,9 @@ mod value;
 
 pub(crate) use plan::{
     AgentConfig, AgentPlan, Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan,
-    HitKey, InfoPlan, Join, LeakPlan, ListPlan, MetricPlan, PicturePlan, PsColumn, PsPlan,
-    RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, StatusPlan, SymbolizePlan, TopPlan,
-    TopSort, TracePlan, TreePlan, VerifyPlan,
+    HitKey, InfoPlan, Join, LeakPlan, ListPlan, MetricPlan, OutputsPlan, PicturePlan, ProfilePlan,
+    PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, StatusPlan,
+    SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan, VerifyPlan,
 };
 
 use nsprobe_trace::options::TraceOptions;
@@ -100,7 +100,7 @@ enum Verb {
     Containers(ContainersArguments),
     /// List tasks by container, with their pids in it
     Ps(PsArguments),
-    /// Measure all the time, for Prometheus
+    /// Measure all the time, for Prometheus and stores of profiles
     Agent(AgentArguments),
     /// Print the tree of pid namespaces and containers
     Tree(TreeArguments),

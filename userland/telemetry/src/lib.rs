@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics for the engines that people run: their model, the text that Prometheus scrapes, and the
-//! server that it asks for it. Knows nothing of probes.
+//! What engines that people run take: the model of metrics, the text that Prometheus scrapes and the
+//! server that it asks for it, OTLP, and pushes to servers. Knows nothing of probes.
 #![forbid(unsafe_code)]
 
 mod exposition;
 mod metrics;
+mod otlp;
+mod push;
 mod server;
 
 pub use exposition::{exposition, TextFormat};
 pub use metrics::{Family, HistogramPoint, Labels, NumberPoint, Points};
+pub use otlp::{otlp_metrics, split, Times, METRICS_PATH};
+pub use push::{Body, Endpoint, Pusher};
 pub use server::MetricsServer;

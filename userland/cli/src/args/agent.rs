@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe agent`, and the file that says what it does.
 
-use super::plan::{AgentConfig, AgentPlan, Aggregate, AggregatePlan, MetricPlan};
+use super::plan::{
+    AgentConfig, AgentPlan, Aggregate, AggregatePlan, MetricPlan, OutputsPlan, ProfilePlan,
+};
+use super::value::time_span;
 use super::Plan;
 use anyhow::{bail, ensure, Context};
 use clap::Args;
+use nsprobe_telemetry::{Endpoint, METRICS_PATH};
 use nsprobe_text::escaped;
 use nsprobe_trace::options::TargetSpec;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often something is sent.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,6 +54,10 @@ struct ConfigFile {
     listen: Option<SocketAddr>,
     #[serde(default)]
     metric: Vec<MetricEntry>,
+    #[serde(default)]
+    profile: Vec<ProfileEntry>,
+    pprof: Option<PprofEntry>,
+    otlp: Option<OtlpEntry>,
 }
 
 /// A metric of the file.
@@ -54,6 +67,55 @@ struct MetricEntry {
     name: String,
     help: Option<String>,
     command: String,
+}
+
+/// A profile of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileEntry {
+    name: String,
+    #[serde(default = "usual_profile")]
+    command: String,
+    #[serde(default = "usual_profile_interval")]
+    interval: String,
+}
+
+/// Where pprof's profiles go.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PprofEntry {
+    url: String,
+    #[serde(default = "usual_application")]
+    application: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+/// A collector of OpenTelemetry's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OtlpEntry {
+    endpoint: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default = "usual_metrics_interval")]
+    interval: String,
+}
+
+fn usual_profile() -> String {
+    "profile -F 19 --by container,comm".to_owned()
+}
+
+fn usual_profile_interval() -> String {
+    "15s".to_owned()
+}
+
+fn usual_metrics_interval() -> String {
+    "60s".to_owned()
+}
+
+fn usual_application() -> String {
+    "nsprobe".to_owned()
 }
 
 impl AgentConfig {
@@ -67,24 +129,54 @@ impl AgentConfig {
     fn of_text(text: &str) -> anyhow::Result<AgentConfig> {
         let file: ConfigFile = toml::from_str(text)?;
         let mut names = BTreeSet::new();
+        let mut check = |name: &str| {
+            ensure!(
+                is_metric_name(name),
+                "name {name:?}: a name has letters, digits and _, and no digit in front"
+            );
+            ensure!(
+                names.insert(name.to_owned()),
+                "there are two called {name:?}"
+            );
+            Ok(())
+        };
         let mut metrics = Vec::new();
         for entry in file.metric {
+            check(&entry.name)?;
             let name = entry.name.clone();
-            ensure!(
-                is_metric_name(&name),
-                "metric {name:?}: a name has letters, digits and _, and no digit in front"
-            );
-            ensure!(names.insert(name.clone()), "there are two metrics {name:?}");
-            let metric = entry.plan();
-            metrics.push(metric.with_context(|| format!("metric {name:?}"))?);
+            metrics.push(entry.plan().with_context(|| format!("metric {name:?}"))?);
         }
+        let mut profiles = Vec::new();
+        for entry in file.profile {
+            check(&entry.name)?;
+            let name = entry.name.clone();
+            profiles.push(entry.plan().with_context(|| format!("profile {name:?}"))?);
+        }
+        let outputs = OutputsPlan {
+            pprof: file
+                .pprof
+                .map(PprofEntry::plan)
+                .transpose()
+                .context("pprof")?,
+            otlp_metrics: file.otlp.map(OtlpEntry::plan).transpose().context("otlp")?,
+        };
         ensure!(
-            !metrics.is_empty(),
-            "there is nothing to do: add a [[metric]] (docs/agent.md)"
+            !(metrics.is_empty() && profiles.is_empty()),
+            "there is nothing to do: add a [[metric]] or a [[profile]] (docs/agent.md)"
+        );
+        ensure!(
+            profiles.is_empty() || outputs.pprof.is_some(),
+            "there is no [pprof] that the profiles go to (docs/agent.md)"
+        );
+        ensure!(
+            metrics.is_empty() || file.listen.is_some() || outputs.otlp_metrics.is_some(),
+            "nothing gets the metrics: add `listen` or [otlp] (docs/agent.md)"
         );
         Ok(AgentConfig {
             listen: file.listen,
             metrics,
+            profiles,
+            outputs,
         })
     }
 }
@@ -101,10 +193,48 @@ impl MetricEntry {
                 .help
                 .unwrap_or_else(|| format!("nsprobe {}", self.command)),
             name: self.name,
+            counted,
+        })
+    }
+}
+
+impl ProfileEntry {
+    fn plan(self) -> anyhow::Result<ProfilePlan> {
+        let counted = counted(&self.command)?;
+        ensure!(
+            matches!(counted.what, Aggregate::Stacks { .. }),
+            "command: a profile is a `profile` or `stacks`"
+        );
+        Ok(ProfilePlan {
+            interval: interval(&self.interval)?,
+            name: self.name,
             command: self.command,
             counted,
         })
     }
+}
+
+impl PprofEntry {
+    fn plan(self) -> anyhow::Result<(Endpoint, String)> {
+        Ok((Endpoint::new(self.url, self.headers)?, self.application))
+    }
+}
+
+impl OtlpEntry {
+    fn plan(self) -> anyhow::Result<(Endpoint, Duration)> {
+        let url = self.endpoint.trim_end_matches('/');
+        let endpoint = Endpoint::new(format!("{url}{METRICS_PATH}"), self.headers)?;
+        Ok((endpoint, interval(&self.interval)?))
+    }
+}
+
+fn interval(text: &str) -> anyhow::Result<Duration> {
+    let interval = time_span(text).map_err(|why| anyhow::anyhow!("interval {text:?}: {why}"))?;
+    ensure!(
+        (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval),
+        "interval {text:?}: 1s to 1h"
+    );
+    Ok(interval)
 }
 
 /// What a command line of a verb that counts means, without what an agent cannot do.
@@ -155,10 +285,12 @@ mod tests {
         format!("[[metric]]\nname = {name:?}\ncommand = {command:?}\n")
     }
 
+    const LISTEN: &str = "listen = '127.0.0.1:9464'\n";
+
     #[test]
     fn a_metric_is_what_its_command_counts() {
         let text = metric("calls", "count --by container 'libc.so.6:SSL_*'");
-        let plan = read(&format!("listen = '127.0.0.1:9464'\n{text}")).unwrap();
+        let plan = read(&format!("{LISTEN}{text}")).unwrap();
         assert_eq!(plan.listen.unwrap().port(), 9464);
         let [metric] = &plan.metrics[..] else {
             panic!("{plan:?}")
@@ -172,7 +304,8 @@ mod tests {
         let document = include_str!("../../../../docs/agent.md");
         let mut parts = document.split("```");
         let text = parts.find_map(|part| part.strip_prefix("toml\n"));
-        assert_eq!(read(text.unwrap()).unwrap().metrics.len(), 2);
+        let config = read(text.unwrap()).unwrap();
+        assert_eq!((config.metrics.len(), config.profiles.len()), (2, 1));
     }
 
     #[test]
@@ -184,7 +317,7 @@ mod tests {
             (metric("a b", "count x.so:f"), "letters, digits"),
             (
                 metric("a", "count x.so:f") + &metric("a", "count x.so:f"),
-                "two metrics",
+                "two called",
             ),
             (metric("a", "count 'x.so:f"), "quote"),
             (
@@ -198,8 +331,19 @@ mod tests {
             (metric("a", "trace x.so:f"), "a verb that counts"),
             (metric("a", "stacks x.so:f"), "a `count` or a `hist`"),
             (metric("a", "count x.so:f -- ls"), "COMMAND is not"),
+            (metric("a", "count x.so:f"), "nothing gets the metrics"),
+            ("[[profile]]\nname = 'cpu'\n".to_owned(), "no [pprof]"),
+            (
+                "[[profile]]\nname = 'cpu'\ninterval = '9d'\n".to_owned(),
+                "interval \"9d\": not a time span",
+            ),
+            (
+                "[[profile]]\nname = 'cpu'\n[pprof]\nurl = 'ftp://x'\n".to_owned(),
+                "ftp://x: it begins with http://",
+            ),
         ] {
-            let error = format!("{:#}", read(&text).unwrap_err());
+            let error = read(&text).and_then(|_| read(&format!("{LISTEN}{text}")));
+            let error = format!("{:#}", error.unwrap_err());
             assert!(error.contains(why), "{text}: {error}");
         }
     }

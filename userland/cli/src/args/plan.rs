@@ -9,6 +9,7 @@ use libnsprobe::common::histogram::Scale;
 use libnsprobe::SetupOptions;
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_spec::syntax::{Assignment, Field};
+use nsprobe_telemetry::Endpoint;
 use nsprobe_trace::options::{RecordOptions, TargetSpec, TraceOptions};
 use nsprobe_trace::spec::ListSpec;
 use nsprobe_worker::Sandbox;
@@ -211,11 +212,34 @@ pub(crate) struct AgentPlan {
 }
 
 /// What the agent does.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AgentConfig {
     /// Where metrics are asked for.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) metrics: Vec<MetricPlan>,
+    pub(crate) profiles: Vec<ProfilePlan>,
+    pub(crate) outputs: OutputsPlan,
+}
+
+/// Where the agent sends what it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutputsPlan {
+    /// The server that takes pprof's profiles, and what it calls the application.
+    pub(crate) pprof: Option<(Endpoint, String)>,
+    /// The collector that takes metrics, and how often it gets them.
+    pub(crate) otlp_metrics: Option<(Endpoint, Duration)>,
+}
+
+/// A profile of the agent.
+#[derive(Debug)]
+pub(crate) struct ProfilePlan {
+    pub(crate) name: String,
+    /// The command line of what takes it.
+    pub(crate) command: String,
+    /// What that means.
+    pub(crate) counted: AggregatePlan,
+    /// How often it is sent.
+    pub(crate) interval: Duration,
 }
 
 /// A metric of the agent.
@@ -223,17 +247,8 @@ pub(crate) struct AgentConfig {
 pub(crate) struct MetricPlan {
     pub(crate) name: String,
     pub(crate) help: String,
-    /// The command line of what counts.
-    pub(crate) command: String,
-    /// What that means.
+    /// What counts.
     pub(crate) counted: AggregatePlan,
-}
-
-impl MetricPlan {
-    /// The same for metrics that are measured and called the same.
-    pub(crate) fn identity(&self) -> String {
-        format!("{}\n{}\n{}", self.name, self.help, self.command)
-    }
 }
 
 /// How to count.

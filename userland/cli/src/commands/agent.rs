@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe agent`: what its configuration asks for is measured until it ends, and handed to those
-//! that ask for it.
+//! that ask for it, or sent.
 //!
-//! Each metric is a job: a thread with a run of its own, which is tried again when it fails. The
-//! main thread takes signals.
+//! Each metric and each profile is a job: a thread with a run of its own, which is tried again when
+//! it fails. The main thread takes signals.
 
 mod buckets;
 mod job;
 mod metric;
+mod outputs;
 mod own;
+mod profile;
 mod readings;
 mod series;
 mod unnamed;
 
-use crate::args::{AgentConfig, AgentPlan, MetricPlan};
+use crate::args::{AgentConfig, AgentPlan, OutputsPlan};
 use job::Job;
+use metric::Measuring;
 use nix::sys::signal::{SigSet, Signal};
 use nsprobe_telemetry::{Family, MetricsServer};
 use nsprobe_text::{counted, escaped};
+use outputs::{now_unix_ns, MetricsExport, Outputs};
+use profile::Profiling;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,18 +43,18 @@ pub(crate) fn run(plan: &AgentPlan) -> anyhow::Result<ExitCode> {
     let all = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
     all.into_iter().for_each(|signal| signals.add(signal));
     signals.thread_block()?;
-    let jobs = Arc::new(Mutex::new(Vec::new()));
-    let server = config.listen.map(|address| {
-        let jobs = Arc::clone(&jobs);
-        MetricsServer::start(address, move || families(&jobs))
+    let agent = Arc::new(Agent::new());
+    let listen = config.listen;
+    let server = listen.map(|address| {
+        let agent = Arc::clone(&agent);
+        MetricsServer::start(address, move || agent.families())
     });
     let server = server.transpose()?;
     say(&about(plan, &config));
     if let Some(server) = server {
         say(&format!("metrics at http://{}/metrics", server.address()));
     }
-    let listen = config.listen;
-    set(&jobs, config.metrics)?;
+    agent.set(config)?;
     loop {
         match signals.wait()? {
             Signal::SIGHUP => match AgentConfig::read(&plan.config) {
@@ -58,29 +63,25 @@ pub(crate) fn run(plan: &AgentPlan) -> anyhow::Result<ExitCode> {
                     if new.listen != listen {
                         say("a new `listen` takes a restart");
                     }
-                    set(&jobs, new.metrics)?;
+                    agent.set(new)?;
                 }
                 Err(error) => say(&format!("the old configuration stays: {error:#}")),
             },
             signal => {
                 say(&format!("ended by {signal}"));
-                set(&jobs, Vec::new())?;
+                agent.set(AgentConfig::default())?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
     }
 }
 
-type Jobs = Mutex<Vec<Job>>;
-
-fn lock(jobs: &Jobs) -> MutexGuard<'_, Vec<Job>> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What a configuration asks for, for people.
 fn about(plan: &AgentPlan, config: &AgentConfig) -> String {
     let path = plan.config.display();
-    format!("{path}: {}", counted(config.metrics.len() as u64, "metric"))
+    let metrics = counted(config.metrics.len() as u64, "metric");
+    let profiles = counted(config.profiles.len() as u64, "profile");
+    format!("{path}: {metrics}, {profiles}")
 }
 
 /// Says something, in as many lines as it has.
@@ -89,34 +90,113 @@ fn say(text: &str) {
     eprintln!("nsprobe: {}", lines.join("\n"));
 }
 
-/// Has these metrics measured and no others; those that are as they were go on.
-fn set(jobs: &Jobs, metrics: Vec<MetricPlan>) -> anyhow::Result<()> {
-    let all: Vec<Job> = lock(jobs).drain(..).collect();
-    let is_kept = |job: &Job| {
-        metrics
-            .iter()
-            .any(|metric| metric.identity() == job.identity())
-    };
-    let (mut kept, gone): (Vec<Job>, Vec<Job>) = all.into_iter().partition(is_kept);
-    gone.iter().for_each(Job::stop);
-    for metric in metrics {
-        let identity = metric.identity();
-        if kept.iter().all(|job| job.identity() != identity) {
-            kept.push(Job::start(metric.name.clone(), identity, |stop| {
-                metric::Measuring::new(metric, stop)
-            })?);
-        }
-    }
-    *lock(jobs) = kept;
-    gone.into_iter().for_each(Job::wait);
-    Ok(())
+/// What is measured, and where it goes.
+struct Agent {
+    state: Mutex<State>,
+    start_unix_ns: u64,
 }
 
-/// All metrics of the moment.
-fn families(jobs: &Jobs) -> Vec<Family> {
-    let readings: Vec<_> = lock(jobs).iter().map(Job::readings).collect();
-    let asked: Vec<_> = readings.iter().map(|(_, one)| one.ask()).collect();
-    let answers = readings.iter().zip(asked);
-    let answers = answers.map(|((name, one), asked)| (name.as_str(), one.answer(asked)));
-    own::families(answers.collect())
+#[derive(Default)]
+struct State {
+    jobs: Vec<Arc<Job>>,
+    outputs: Option<Arc<Outputs>>,
+    /// Sends metrics.
+    export: Option<Job>,
+}
+
+impl Agent {
+    fn new() -> Agent {
+        Agent {
+            state: Mutex::default(),
+            start_unix_ns: now_unix_ns(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what a configuration says and nothing else; jobs that are as they were go on.
+    fn set(self: &Arc<Self>, config: AgentConfig) -> anyhow::Result<()> {
+        let of_metrics = config.metrics.iter().map(|metric| format!("{metric:?}"));
+        let of_profiles = config.profiles.iter();
+        let of_profiles = of_profiles.map(|profile| format!("{profile:?} {:?}", config.outputs));
+        let wanted: Vec<String> = of_metrics.chain(of_profiles).collect();
+        let is_wanted = |job: &Arc<Job>| wanted.iter().any(|one| one == job.identity());
+        let (mut jobs, gone): (Vec<_>, Vec<_>) =
+            self.lock().jobs.iter().cloned().partition(is_wanted);
+        // All at a time. Until they are away, they still have what they measured last.
+        gone.iter().for_each(|job| job.stop());
+        gone.iter().for_each(|job| job.wait());
+        let outputs = self.set_outputs(&config.outputs)?;
+        let is_there =
+            |jobs: &[Arc<Job>], identity: &str| jobs.iter().any(|job| job.identity() == identity);
+        let mut identities = wanted.into_iter();
+        for (metric, identity) in config.metrics.into_iter().zip(&mut identities) {
+            if !is_there(&jobs, &identity) {
+                let name = metric.name.clone();
+                let make = |stop| Measuring::new(metric, stop);
+                jobs.push(Arc::new(Job::start(name, identity, make)?));
+            }
+        }
+        for (profile, identity) in config.profiles.into_iter().zip(identities) {
+            if !is_there(&jobs, &identity) {
+                let outputs = Arc::clone(&outputs);
+                let name = profile.name.clone();
+                let make = |stop| Profiling::new(profile, outputs, stop);
+                jobs.push(Arc::new(Job::start(name, identity, make)?));
+            }
+        }
+        self.lock().jobs = jobs;
+        Ok(())
+    }
+
+    /// Sends to these servers and no others, if they have changed.
+    fn set_outputs(self: &Arc<Self>, plan: &OutputsPlan) -> anyhow::Result<Arc<Outputs>> {
+        let old = self.lock().outputs.clone();
+        if let Some(outputs) = old.filter(|outputs| outputs.plan == *plan) {
+            return Ok(outputs);
+        }
+        let export = self.lock().export.take();
+        if let Some(export) = export {
+            export.stop();
+            export.wait();
+        }
+        let old = self.lock().outputs.take();
+        // Jobs that had it have ended.
+        if let Some(outputs) = old.and_then(Arc::into_inner) {
+            outputs.end();
+        }
+        let outputs = Arc::new(Outputs::start(plan.clone())?);
+        let export = plan.otlp_metrics.as_ref().map(|(_, interval)| {
+            let (agent, outputs, interval) = (Arc::clone(self), Arc::clone(&outputs), *interval);
+            Job::start("otlp_metrics".to_owned(), String::new(), move |stop| {
+                MetricsExport {
+                    outputs,
+                    interval,
+                    start_unix_ns: agent.start_unix_ns,
+                    gather: move || agent.families(),
+                    stop,
+                }
+            })
+        });
+        let mut state = self.lock();
+        state.export = export.transpose()?;
+        state.outputs = Some(Arc::clone(&outputs));
+        Ok(outputs)
+    }
+
+    /// All metrics of the moment.
+    fn families(&self) -> Vec<Family> {
+        let (jobs, outputs) = {
+            let state = self.lock();
+            (state.jobs.clone(), state.outputs.clone())
+        };
+        let asked: Vec<u64> = jobs.iter().map(|job| job.readings().ask()).collect();
+        let answers = jobs.iter().zip(asked);
+        let answers = answers.map(|(job, asked)| (job.name(), job.readings().answer(asked)));
+        let mut families = own::families(answers.collect());
+        families.extend(outputs.iter().flat_map(|outputs| outputs.families()));
+        families
+    }
 }

@@ -23,6 +23,7 @@ use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{
     Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
+use nsprobe_profile::Profile;
 use nsprobe_spec::decode::{FieldFormat, FieldValue, WordShape};
 use nsprobe_spec::syntax::{Expression, ExpressionKind, Field};
 use nsprobe_telemetry::Labels;
@@ -442,6 +443,15 @@ impl Counting {
         let parts = parts.filter_map(|(name, value)| Some((name.to_owned(), value?)));
         labels.extend(parts);
         labels
+    }
+
+    /// The stacks of rows as a profile.
+    pub(super) fn profile(&mut self, run: &Run<'_>, rows: &[NamedRow], about: &About) -> Profile {
+        let labelled = rows.iter().map(|named| (self.labels(named), &named.row));
+        let labelled: Vec<_> = labelled.collect();
+        let mut names = self.live.of(&run.session);
+        let rows = labelled.into_iter();
+        self.printer.labelled_profile(&mut names, rows, about)
     }
 
     /// Detaches, and takes what is left.

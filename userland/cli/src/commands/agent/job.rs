@@ -5,7 +5,7 @@ use super::readings::Readings;
 use super::say;
 use anyhow::Context;
 use nsprobe_trace::signals::Stop;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub(super) struct Job {
     identity: String,
     stop: Stop,
     readings: Arc<Readings>,
-    thread: JoinHandle<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Job {
@@ -51,7 +51,7 @@ impl Job {
             identity,
             stop,
             readings,
-            thread: thread.context("cannot start a thread")?,
+            thread: Mutex::new(Some(thread.context("cannot start a thread")?)),
         })
     }
 
@@ -59,9 +59,13 @@ impl Job {
         &self.identity
     }
 
-    /// Its name, and what it reads.
-    pub(super) fn readings(&self) -> (String, Arc<Readings>) {
-        (self.name.clone(), Arc::clone(&self.readings))
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it has measured.
+    pub(super) fn readings(&self) -> &Readings {
+        &self.readings
     }
 
     /// Has it end, and does not wait.
@@ -69,11 +73,15 @@ impl Job {
         self.stop.stop();
     }
 
-    /// Has it end, and waits.
-    pub(super) fn wait(self) {
-        self.stop.stop();
+    /// Waits until it has ended.
+    pub(super) fn wait(&self) {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         // A panic in it was reported.
-        let _ = self.thread.join();
+        let _ = thread.map(JoinHandle::join);
     }
 }
 

@@ -19,9 +19,19 @@ impl TablePrinter {
         rows: &[TableRow],
         about: &About,
     ) -> Profile {
+        let rows = rows.iter().map(|row| (self.labels_of(row), row));
+        self.labelled_profile(names, rows, about)
+    }
+
+    /// The same, of rows with labels.
+    pub(crate) fn labelled_profile<'r>(
+        &self,
+        names: &mut impl NameFrames,
+        rows: impl Iterator<Item = (Vec<(String, String)>, &'r TableRow)>,
+        about: &About,
+    ) -> Profile {
         let mut profile = RowsProfile::new(about, self.style.numbers());
-        for row in rows.iter().filter(|row| row.count > 0) {
-            let mut labels = self.labels_of(row);
+        for (mut labels, row) in rows.filter(|(_, row)| row.count > 0) {
             labels.retain(|(name, _)| !is_counterpart(name));
             profile.add(labels, &self.with_counterpart(names, row), row);
         }

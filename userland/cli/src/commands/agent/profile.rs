@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The job of a profile: stacks, sent at even intervals.
+
+use super::job::Work;
+use super::outputs::{now_unix_ns, Outputs};
+use super::readings::{Reading, Readings};
+use crate::args::{AggregatePlan, ProfilePlan};
+use crate::commands::aggregate::Counting;
+use crate::output::pictures::About;
+use libnsprobe::{Counters, Rows, TableRow};
+use nix::unistd::{sysconf, SysconfVar};
+use nsprobe_telemetry::{Family, NumberPoint, Points};
+use nsprobe_trace::attach::run::{Pace, Run};
+use nsprobe_trace::attach::tracer::Tracer;
+use nsprobe_trace::placeless::Placeless;
+use nsprobe_trace::signals::Stop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Interval between looks at what there is.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Interval between readings of the kernel's table.
+const READ: Duration = Duration::from_secs(1);
+/// Most stacks of an interval.
+const STACKS_MAX: usize = 20_000;
+/// Fewest rows of the kernel's table.
+const ROWS_MIN: u64 = 512;
+/// Memory for names and the files that they come from, in bytes.
+const NAMES_BYTES: u64 = 64 << 20;
+
+/// A profile that goes on.
+pub(super) struct Profiling {
+    name: String,
+    command: String,
+    plan: AggregatePlan,
+    interval: Duration,
+    outputs: Arc<Outputs>,
+    /// Hits of earlier runs.
+    before: Counters,
+    /// Hits whose stacks there was no room for.
+    dropped: u64,
+}
+
+impl Profiling {
+    pub(super) fn new(profile: ProfilePlan, outputs: Arc<Outputs>, stop: Stop) -> Profiling {
+        let mut plan = profile.counted;
+        plan.options.stop = Some(stop);
+        plan.options.rows.names_bytes = plan.options.rows.names_bytes.min(NAMES_BYTES);
+        if let Some(hz) = plan.options.placeless.and_then(Placeless::samples_hz) {
+            // Twice what comes between two readings.
+            let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+            let rows = u64::from(hz) * cpus.map_or(1, |cpus| cpus as u64) * 2;
+            plan.rows = plan.rows.min(rows.max(ROWS_MIN) as u32);
+        }
+        Profiling {
+            name: profile.name,
+            command: profile.command,
+            plan,
+            interval: profile.interval,
+            outputs,
+            before: Counters::default(),
+            dropped: 0,
+        }
+    }
+
+    /// Sends the stacks of an interval.
+    fn send(
+        &self,
+        counting: &mut Counting,
+        run: &Run<'_>,
+        interval: Interval,
+    ) -> anyhow::Result<()> {
+        let about = About {
+            command: vec![format!("nsprobe {}", self.command)],
+            start_unix_ns: interval.start_unix_ns,
+            elapsed: interval.begun.elapsed(),
+        };
+        let named = counting.name_rows(interval.rows);
+        let profile = counting.profile(run, &named, &about);
+        self.outputs.profile(&self.name, &profile)
+    }
+
+    fn reading(&self, run: &Run<'_>, dropped: u64, is_up: bool) -> anyhow::Result<Reading> {
+        let mut counters = self.before;
+        counters += run.counters()?;
+        let dropped = Family {
+            name: "nsprobe_profile_dropped".to_owned(),
+            help: "Hits that are in no profile, as it had too many stacks".to_owned(),
+            unit: None,
+            points: Points::Counter(vec![NumberPoint {
+                labels: vec![("job".to_owned(), self.name.clone())],
+                value: (self.dropped + dropped) as f64,
+            }]),
+        };
+        Ok(Reading {
+            is_up,
+            counters,
+            families: vec![dropped],
+        })
+    }
+}
+
+/// The stacks of an interval.
+struct Interval {
+    rows: Vec<TableRow>,
+    start_unix_ns: u64,
+    begun: Instant,
+}
+
+impl Interval {
+    fn begin() -> Interval {
+        Interval {
+            rows: Vec::new(),
+            start_unix_ns: now_unix_ns(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Adds rows; returns how many hits there was no room for.
+    fn add(&mut self, rows: Vec<TableRow>) -> u64 {
+        self.rows.extend(rows);
+        let rows = Rows {
+            rows: std::mem::take(&mut self.rows),
+            ..Rows::default()
+        };
+        self.rows = rows.added_up().rows;
+        let more = self.rows.split_off(self.rows.len().min(STACKS_MAX));
+        more.iter().map(|row| row.count).sum()
+    }
+}
+
+impl Work for Profiling {
+    fn work(&mut self, readings: &Readings) -> anyhow::Result<()> {
+        let mut tracer = Tracer::new(&self.plan.options)?;
+        let (mut counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
+        readings.set_up(true);
+        let mut interval = Interval::begin();
+        let (mut dropped, mut read) = (0, Instant::now());
+        run.follow(PAUSE, |run| {
+            counting.step(run)?;
+            if read.elapsed() >= READ {
+                read = Instant::now();
+                dropped += interval.add(counting.new_rows(run)?);
+            }
+            if interval.begun.elapsed() >= self.interval {
+                let over = std::mem::replace(&mut interval, Interval::begin());
+                self.send(&mut counting, run, over)?;
+            }
+            if let Some(asked) = readings.asked() {
+                readings.set(asked, self.reading(run, dropped, true)?);
+            }
+            Ok(Pace::Wait)
+        })?;
+        counting.end_run(&mut run)?;
+        dropped += interval.add(counting.new_rows(&run)?);
+        self.send(&mut counting, &run, interval)?;
+        let last = self.reading(&run, dropped, false)?;
+        drop(run);
+        (self.before, self.dropped) = (last.counters, self.dropped + dropped);
+        readings.set(0, last);
+        Ok(())
+    }
+}
