@@ -15,6 +15,8 @@
 GUEST=podman,crun,fuse-overlayfs,systemd-container,uidmap,lxc,containerd,runc
 GUEST=$GUEST,redis-server,redis-tools,sqlite3,openssl,postgresql-17,sd,shfmt
 GUEST=$GUEST,nginx-light,libjemalloc2
+# Readers of what the agent hands out.
+GUEST=$GUEST,prometheus,protobuf-compiler,python3-protobuf,golang-github-google-pprof-dev
 # Its shell's commands start without an exec: a third of the boot, under TCG.
 GUEST=$GUEST,busybox-static
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod

@@ -36,6 +36,12 @@ collect "$programs/nsprobe-victim-panics" victims/panics
 collect qemu-test/init init
 collect qemu-test/demo demo
 
+# The schema of OTLP, as it is published.
+manifest=$(scripts/cargo.sh metadata --format-version 1 --locked \
+    --filter-platform x86_64-unknown-linux-gnu |
+    grep -o '"[^"]*/opentelemetry-proto-[^"]*/Cargo.toml"' | head -n 1 | tr -d '"')
+collect "$(dirname "$manifest")/src/proto/tonic/descriptors.bin" otlp.descriptors
+
 mkdir -p "$payload/packages"
 rm -f "$payload"/packages/*
 for package in build/packages/*.deb; do

@@ -87,7 +87,7 @@ enum Verb {
     Report(ReportArguments),
     /// Print a capsule's origin, probes, files and losses
     Info(InfoArguments),
-    /// Write a capsule as CTF, flame graph, pprof or speedscope
+    /// Write a capsule as CTF, flame graph, pprof, OTLP and others
     Export(ExportArguments),
     /// Name offsets in files, or a capsule without names
     Symbolize(SymbolizeArguments),

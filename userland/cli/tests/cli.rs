@@ -77,7 +77,7 @@ fn help_is_as_written() {
 
 #[test]
 fn short_help_fits_a_screen_and_has_an_example() {
-    let formats = ["ctf", "flamegraph", "folded", "pprof", "speedscope"];
+    let formats = ["ctf", "flamegraph", "folded", "pprof", "otlp", "speedscope"];
     let verbs = verbs();
     let lines = verbs.iter().map(|verb| vec![verb.as_str(), "-h"]);
     for words in lines.chain(formats.map(|format| vec!["export", format, "-h"])) {

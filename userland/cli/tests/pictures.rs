@@ -3,6 +3,7 @@
 
 use crate::capsule::sample::write_sample;
 use crate::support::Scratch;
+use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 use prost::Message;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,10 +15,11 @@ use std::process::{Command, Output};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
 /// Hits of the sample.
 const HITS: u64 = 6;
-const FORMATS: [(&str, &str); 4] = [
+const FORMATS: [(&str, &str); 5] = [
     ("flamegraph", "x.svg"),
     ("folded", "x.folded"),
     ("pprof", "x.pb.gz"),
+    ("otlp", "x.otlp"),
     ("speedscope", "x.speedscope.json"),
 ];
 
@@ -61,6 +63,19 @@ fn folded(text: &str) -> Stacks {
         *stacks.entry(frames).or_default() += count.parse::<u64>().unwrap();
     }
     stacks
+}
+
+/// The sum of all values.
+fn of_otlp(bytes: &[u8]) -> i64 {
+    let data = ProfilesData::decode(bytes).unwrap();
+    let scopes = data
+        .resource_profiles
+        .iter()
+        .flat_map(|one| &one.scope_profiles);
+    let samples = scopes
+        .flat_map(|one| &one.profiles)
+        .flat_map(|one| &one.samples);
+    samples.flat_map(|sample| &sample.values).sum()
 }
 
 fn of_speedscope(bytes: &[u8]) -> Stacks {
@@ -179,13 +194,14 @@ fn stacks_of(profile: &proto::Profile) -> Stacks {
 fn all_formats_have_the_stacks_of_the_report() {
     let scratch = sample("pictures");
     let written = FORMATS.map(|(format, name)| export(&scratch, format, name));
-    let [svg, lines, pprof, speedscope] = &written;
+    let [svg, lines, pprof, otlp, speedscope] = &written;
     let lines = folded(std::str::from_utf8(lines).unwrap());
     assert_eq!(lines.values().sum::<u64>(), HITS);
     let report = nsprobe(&scratch, &["report", "x", "--by", "container", "--folded"]);
     let report = folded(std::str::from_utf8(&report.stdout).unwrap());
     assert_eq!(report, lines);
     assert_eq!(of_speedscope(speedscope), lines);
+    assert_eq!(of_otlp(otlp), HITS as i64);
     let pprof = of_pprof(pprof);
     assert_eq!(stacks_of(&pprof), lines);
     let mapping = &pprof.mappings[0];
@@ -216,7 +232,7 @@ fn what_cannot_be_drawn_is_told_and_leaves_nothing() {
         (
             "folded x -o x.txt",
             2,
-            "does not end in one of .svg, .folded, .pb.gz, .speedscope.json",
+            "does not end in one of .svg, .folded, .pb.gz, .otlp, .speedscope.json",
         ),
         (
             "folded x -o x.svg",

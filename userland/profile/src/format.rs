@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which formats there are.
 
-use crate::{flamegraph, folded, pprof, speedscope, Profile};
+use crate::{flamegraph, folded, otlp, pprof, speedscope, Profile};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,8 @@ pub enum Format {
     Folded,
     /// pprof's `profile.proto`, `.pb.gz`.
     Pprof,
+    /// OpenTelemetry's `ProfilesData`, `.otlp`.
+    Otlp,
     /// speedscope's own format, `.speedscope.json`.
     Speedscope,
 }
@@ -40,10 +42,11 @@ pub enum ProfileError {
 
 impl Format {
     /// All there are.
-    pub const ALL: [Format; 4] = [
+    pub const ALL: [Format; 5] = [
         Format::Flamegraph,
         Format::Folded,
         Format::Pprof,
+        Format::Otlp,
         Format::Speedscope,
     ];
 
@@ -53,6 +56,7 @@ impl Format {
             Format::Flamegraph => ".svg",
             Format::Folded => ".folded",
             Format::Pprof => ".pb.gz",
+            Format::Otlp => ".otlp",
             Format::Speedscope => ".speedscope.json",
         }
     }
@@ -85,6 +89,7 @@ pub fn write(format: Format, profile: &Profile, out: &mut impl Write) -> Result<
         Format::Flamegraph => flamegraph::write(profile, out)?,
         Format::Folded => folded::write(profile, out)?,
         Format::Pprof => pprof::write(profile, out)?,
+        Format::Otlp => otlp::write(profile, out)?,
         Format::Speedscope => speedscope::write(profile, out)?,
     }
     Ok(out.flush()?)
@@ -109,7 +114,7 @@ mod tests {
         }
         assert_eq!(
             UnknownEnding("a.txt".into()).to_string(),
-            "the name a.txt does not end in one of .svg, .folded, .pb.gz, .speedscope.json"
+            "the name a.txt does not end in one of .svg, .folded, .pb.gz, .otlp, .speedscope.json"
         );
     }
 

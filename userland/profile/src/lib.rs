@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes profiles, stacks with numbers, in the formats that others open: flame graphs, folded
-//! stacks, pprof's `profile.proto` and speedscope's JSON.
+//! stacks, pprof's `profile.proto`, OpenTelemetry's profiles and speedscope's JSON.
 //!
 //! [`Profile`] is the same for all of them, and so is what each shows: a sample's keys and
 //! `[truncated]` are frames around its stack, and inlined functions are frames of their own; but
@@ -8,11 +8,13 @@
 //! terminal would take for more than a name is escaped here.
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 mod flamegraph;
 mod folded;
 mod format;
 mod functions;
 mod model;
+mod otlp;
 mod pprof;
 #[cfg(test)]
 mod sample;
@@ -22,3 +24,4 @@ mod text;
 pub use format::{write, Format, ProfileError, UnknownEnding};
 pub use functions::{FunctionShare, FunctionShares};
 pub use model::{CodeFile, CodePlace, Measure, Profile, Sample, SourcePoint};
+pub use otlp::otlp_profiles;

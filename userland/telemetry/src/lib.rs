@@ -11,6 +11,6 @@ mod server;
 
 pub use exposition::{exposition, TextFormat};
 pub use metrics::{Family, HistogramPoint, Labels, NumberPoint, Points};
-pub use otlp::{otlp_metrics, split, Times, METRICS_PATH};
+pub use otlp::{otlp_metrics, otlp_profile, Times, METRICS_PATH, PROFILES_PATH};
 pub use push::{Body, Endpoint, Pusher};
 pub use server::MetricsServer;

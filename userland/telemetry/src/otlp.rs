@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics as OTLP has them (`opentelemetry/proto/metrics/v1/metrics.proto`): for a collector.
+//! What a collector takes as OTLP: metrics (`opentelemetry/proto/metrics/v1/metrics.proto`), and
+//! profiles, which `nsprobe_profile` writes.
 
 use crate::{Body, Family, HistogramPoint, Labels, NumberPoint, Points};
 use flate2::write::GzEncoder;
 use flate2::Compression;
+use nsprobe_profile::attributes::{attributes, key_value, resource_attributes};
+use nsprobe_profile::{otlp_profiles, Profile};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{any_value, AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{
     metric, number_data_point, AggregationTemporality, Gauge, Histogram, HistogramDataPoint,
     Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
@@ -15,16 +18,10 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Below the endpoint's URL.
+/// Where a collector takes metrics, below its URL.
 pub const METRICS_PATH: &str = "/v1/metrics";
-
-/// The labels that say whose a point is, and what semantic conventions call them.
-const OF_RESOURCES: [(&str, &str); 2] = [
-    ("container", "container.name"),
-    ("container_id", "container.id"),
-];
-/// A pod, after its namespace and a slash.
-const POD: &str = "pod";
+/// Where it takes profiles.
+pub const PROFILES_PATH: &str = "/v1development/profiles";
 
 /// When metrics were counted, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +34,17 @@ pub struct Times {
 
 /// The body of a request that exports metrics.
 pub fn otlp_metrics(families: &[Family], times: Times, host: &str) -> io::Result<Body> {
-    let request = request(families, times, host);
+    body(&request(families, times, host))
+}
+
+/// The body of a request that exports a profile: a collector's request has the same fields.
+pub fn otlp_profile(profile: &Profile, host: &str) -> io::Result<Body> {
+    body(&otlp_profiles(profile, Some(host)))
+}
+
+fn body(message: &impl Message) -> io::Result<Body> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    gzip.write_all(&request.encode_to_vec())?;
+    gzip.write_all(&message.encode_to_vec())?;
     Ok(Body {
         bytes: gzip.finish()?,
         query: Vec::new(),
@@ -77,7 +82,7 @@ fn request(families: &[Family], times: Times, host: &str) -> ExportMetricsServic
     };
     let resources = resources.into_iter().map(|(of, metrics)| ResourceMetrics {
         resource: Some(Resource {
-            attributes: host_name(host).chain(of.iter().map(attribute)).collect(),
+            attributes: resource_attributes(Some(host), &of),
             ..Resource::default()
         }),
         scope_metrics: vec![ScopeMetrics {
@@ -90,11 +95,6 @@ fn request(families: &[Family], times: Times, host: &str) -> ExportMetricsServic
     ExportMetricsServiceRequest {
         resource_metrics: resources.collect(),
     }
-}
-
-fn host_name(host: &str) -> impl Iterator<Item = KeyValue> {
-    let of = |name: &str, value: &str| attribute(&(name.to_owned(), value.to_owned()));
-    [of("service.name", "nsprobe"), of("host.name", host)].into_iter()
 }
 
 /// The points of a family, by resource.
@@ -146,47 +146,22 @@ fn by_resource<P, D>(
 ) -> impl Iterator<Item = (Labels, Vec<D>)> {
     let mut all: BTreeMap<Labels, Vec<D>> = BTreeMap::new();
     for point in points {
-        let (of, own) = split(labels(point));
+        let (of, own) = attributes(labels(point));
         all.entry(of).or_default().push(make(point, own));
     }
     all.into_iter()
 }
 
-/// Labels of the resource, as semantic conventions call them, and the others.
-pub fn split(labels: &Labels) -> (Labels, Labels) {
-    let (mut of, mut own) = (Labels::new(), Labels::new());
-    for (name, value) in labels {
-        let known = OF_RESOURCES.iter().find(|(label, _)| label == name);
-        match known {
-            Some((_, attribute)) => of.push(((*attribute).to_owned(), value.clone())),
-            None if name == POD => {
-                let (namespace, pod) = match value.split_once('/') {
-                    Some((namespace, pod)) => (Some(namespace), pod),
-                    None => (None, value.as_str()),
-                };
-                let namespace = namespace.map(|one| ("k8s.namespace.name", one));
-                let parts = namespace.into_iter().chain([("k8s.pod.name", pod)]);
-                of.extend(parts.map(|(name, value)| (name.to_owned(), value.to_owned())));
-            }
-            None => own.push((name.clone(), value.clone())),
-        }
-    }
-    (of, own)
-}
-
-fn attribute((name, value): &(String, String)) -> KeyValue {
-    KeyValue {
-        key: name.clone(),
-        value: Some(AnyValue {
-            value: Some(any_value::Value::StringValue(value.clone())),
-        }),
-        ..KeyValue::default()
-    }
+fn key_values(labels: &Labels) -> Vec<KeyValue> {
+    labels
+        .iter()
+        .map(|(name, value)| key_value(name, value))
+        .collect()
 }
 
 fn number(point: &NumberPoint, labels: Labels, times: Times) -> NumberDataPoint {
     NumberDataPoint {
-        attributes: labels.iter().map(attribute).collect(),
+        attributes: key_values(&labels),
         start_time_unix_nano: times.start_unix_ns,
         time_unix_nano: times.now_unix_ns,
         value: Some(number_data_point::Value::AsDouble(point.value)),
@@ -201,7 +176,7 @@ fn histogram(
     times: Times,
 ) -> HistogramDataPoint {
     HistogramDataPoint {
-        attributes: labels.iter().map(attribute).collect(),
+        attributes: key_values(&labels),
         start_time_unix_nano: times.start_unix_ns,
         time_unix_nano: times.now_unix_ns,
         count: point.count(),

@@ -6,7 +6,7 @@ use crate::{Family, NumberPoint, Points};
 use anyhow::{ensure, Context};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::Agent;
@@ -77,7 +77,6 @@ pub struct Body {
 pub struct Pusher {
     name: String,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -137,10 +136,10 @@ impl Pusher {
         };
         let thread = Builder::new().name("push".to_owned());
         let thread = thread.spawn(move || sender.run(&say));
+        thread.context("cannot start a thread")?;
         Ok(Pusher {
             name: name.to_owned(),
             shared,
-            thread: Some(thread.context("cannot start a thread")?),
         })
     }
 
@@ -223,13 +222,20 @@ impl Pusher {
         ]
     }
 
-    /// Sends the rest, for so long at most; what is left counts as late.
-    pub fn end(mut self, limit: Duration) {
-        self.shared.lock().end = Some(Instant::now() + limit);
+    /// Sends the rest, for so long at most; what is left counts as late. A request that is under way
+    /// then goes on.
+    pub fn end(self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut queue = self.shared.lock();
+        queue.end = Some(end);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A panic in it was reported.
-            let _ = thread.join();
+        while !queue.waiting.is_empty() && Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now());
+            queue = self.shared.wait(queue, left);
+        }
+        while !queue.waiting.is_empty() {
+            queue.counts.late += 1;
+            queue.pop();
         }
     }
 }
@@ -280,10 +286,13 @@ impl Sender {
         while let Some((number, body)) = self.next() {
             let answer = self.send(&body);
             let mut queue = self.shared.lock();
+            self.shared.changed.notify_all();
             let wait = match answer {
                 Answer::Taken => {
-                    queue.counts.sent += 1;
-                    queue.pop_if(number);
+                    // One that was dropped meanwhile counts as that.
+                    if queue.pop_if(number) {
+                        queue.counts.sent += 1;
+                    }
                     if std::mem::take(&mut has_failed) {
                         say(&format!("{}: goes on", self.name));
                     }

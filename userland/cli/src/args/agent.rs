@@ -8,7 +8,7 @@ use super::value::time_span;
 use super::Plan;
 use anyhow::{bail, ensure, Context};
 use clap::Args;
-use nsprobe_telemetry::{Endpoint, METRICS_PATH};
+use nsprobe_telemetry::{Endpoint, METRICS_PATH, PROFILES_PATH};
 use nsprobe_text::escaped;
 use nsprobe_trace::options::TargetSpec;
 use serde::Deserialize;
@@ -100,6 +100,14 @@ struct OtlpEntry {
     headers: BTreeMap<String, String>,
     #[serde(default = "usual_metrics_interval")]
     interval: String,
+    #[serde(default = "yes")]
+    metrics: bool,
+    #[serde(default)]
+    profiles: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn usual_profile() -> String {
@@ -152,21 +160,25 @@ impl AgentConfig {
             let name = entry.name.clone();
             profiles.push(entry.plan().with_context(|| format!("profile {name:?}"))?);
         }
-        let outputs = OutputsPlan {
+        let mut outputs = OutputsPlan {
             pprof: file
                 .pprof
                 .map(PprofEntry::plan)
                 .transpose()
                 .context("pprof")?,
-            otlp_metrics: file.otlp.map(OtlpEntry::plan).transpose().context("otlp")?,
+            ..OutputsPlan::default()
         };
+        if let Some(entry) = file.otlp {
+            entry.add_to(&mut outputs).context("otlp")?;
+        }
         ensure!(
             !(metrics.is_empty() && profiles.is_empty()),
             "there is nothing to do: add a [[metric]] or a [[profile]] (docs/agent.md)"
         );
         ensure!(
-            profiles.is_empty() || outputs.pprof.is_some(),
-            "there is no [pprof] that the profiles go to (docs/agent.md)"
+            profiles.is_empty() || outputs.pprof.is_some() || outputs.otlp_profiles.is_some(),
+            "there is no [pprof] that the profiles go to, nor an [otlp] with `profiles = true` \
+             (docs/agent.md)"
         );
         ensure!(
             metrics.is_empty() || file.listen.is_some() || outputs.otlp_metrics.is_some(),
@@ -221,10 +233,17 @@ impl PprofEntry {
 }
 
 impl OtlpEntry {
-    fn plan(self) -> anyhow::Result<(Endpoint, Duration)> {
+    fn add_to(self, outputs: &mut OutputsPlan) -> anyhow::Result<()> {
         let url = self.endpoint.trim_end_matches('/');
-        let endpoint = Endpoint::new(format!("{url}{METRICS_PATH}"), self.headers)?;
-        Ok((endpoint, interval(&self.interval)?))
+        let endpoint = |path| Endpoint::new(format!("{url}{path}"), self.headers.clone());
+        let interval = interval(&self.interval)?;
+        if self.metrics {
+            outputs.otlp_metrics = Some((endpoint(METRICS_PATH)?, interval));
+        }
+        if self.profiles {
+            outputs.otlp_profiles = Some(endpoint(PROFILES_PATH)?);
+        }
+        Ok(())
     }
 }
 

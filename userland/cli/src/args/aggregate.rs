@@ -115,10 +115,10 @@ pub(super) struct StacksArguments {
 /// Where stacks go.
 pub(super) fn of_stacks(output: Arg) -> Arg {
     output
-        .help("Write FILE: .svg, .folded, .pb.gz, .speedscope.json, or text")
+        .help("Write FILE: .svg, .folded, .pb.gz, .otlp, .speedscope.json, or text")
         .long_help(
-            "Write to this file. A name that ends in .svg (a flame graph), .folded, .pb.gz (pprof) \
-             or .speedscope.json gets all stacks in that format, and the table goes to standard \
+            "Write to this file. A name that ends in .svg (a flame graph), .folded, .pb.gz (pprof), \
+             .otlp or .speedscope.json gets all stacks in that format, and the table goes to standard \
              output; any other name gets the table.",
         )
 }

@@ -28,6 +28,8 @@ enum ExportFormat {
     Folded(PictureArguments),
     /// Write a profile for `go tool pprof`
     Pprof(PictureArguments),
+    /// Write a profile as OpenTelemetry's collectors take it
+    Otlp(PictureArguments),
     /// Write a profile for https://www.speedscope.app
     Speedscope(PictureArguments),
 }
@@ -36,7 +38,7 @@ enum ExportFormat {
 #[command(
     after_help = "Example:\n  nsprobe export flamegraph web.nsprobe -o web.svg",
     after_long_help = "The name of the file ends in .svg for flamegraph, .folded, .pb.gz for pprof, \
-                  and .speedscope.json. docs/profiles.md says what is in it.\n\n\
+                  .otlp and .speedscope.json. docs/profiles.md says what is in it.\n\n\
                   Examples:\n  \
                   nsprobe export flamegraph web.nsprobe -o web.svg\n  \
                   nsprobe export pprof web.nsprobe --by container -o web.pb.gz"
@@ -95,6 +97,7 @@ impl ExportArguments {
             ExportFormat::Flamegraph(arguments) => arguments.plan(Picture::Flamegraph),
             ExportFormat::Folded(arguments) => arguments.plan(Picture::Folded),
             ExportFormat::Pprof(arguments) => arguments.plan(Picture::Pprof),
+            ExportFormat::Otlp(arguments) => arguments.plan(Picture::Otlp),
             ExportFormat::Speedscope(arguments) => arguments.plan(Picture::Speedscope),
         }
     }

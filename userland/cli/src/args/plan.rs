@@ -228,6 +228,8 @@ pub(crate) struct OutputsPlan {
     pub(crate) pprof: Option<(Endpoint, String)>,
     /// The collector that takes metrics, and how often it gets them.
     pub(crate) otlp_metrics: Option<(Endpoint, Duration)>,
+    /// The collector that takes profiles.
+    pub(crate) otlp_profiles: Option<Endpoint>,
 }
 
 /// A profile of the agent.

@@ -146,7 +146,7 @@ impl ProfileArguments {
         });
         match output.map(Path::to_owned) {
             Some(_) if self.off_cpu => Err(raw(
-                "-o: waits cannot be recorded yet: .svg, .folded, .pb.gz and .speedscope.json have \
+                "-o: waits cannot be recorded yet: .svg, .folded, .pb.gz, .otlp and .speedscope.json have \
                  all stacks",
             )),
             Some(output) => recording(plan, output, self.folded || self.stacks || self.callers),
@@ -182,10 +182,10 @@ fn by_of_profile(by: Arg) -> Arg {
 /// Where a profile goes.
 fn of_profile(output: Arg) -> Arg {
     output
-        .help("Write FILE: .svg, .folded, .pb.gz, .speedscope.json, .nsprobe")
+        .help("Write FILE: .svg, .folded, .pb.gz, .otlp, .speedscope.json, .nsprobe")
         .long_help(
             "Write all stacks to this file, in the format that its name says: .svg (a flame graph), \
-             .folded, .pb.gz (pprof) or .speedscope.json, with the table on standard output; \
+             .folded, .pb.gz (pprof), .otlp or .speedscope.json, with the table on standard output; \
              .nsprobe records the samples instead.",
         )
 }

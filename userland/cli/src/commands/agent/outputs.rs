@@ -7,7 +7,7 @@ use super::say;
 use crate::args::OutputsPlan;
 use nix::sys::utsname::uname;
 use nsprobe_profile::{Format, Profile, ProfileError};
-use nsprobe_telemetry::{otlp_metrics, Body, Family, Pusher, Times};
+use nsprobe_telemetry::{otlp_metrics, otlp_profile, Body, Endpoint, Family, Pusher, Times};
 use nsprobe_trace::signals::Stop;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -24,53 +24,47 @@ pub(super) struct Outputs {
     pub(super) plan: OutputsPlan,
     pprof: Option<Pusher>,
     otlp_metrics: Option<Pusher>,
+    otlp_profiles: Option<Pusher>,
 }
 
 impl Outputs {
     pub(super) fn start(plan: OutputsPlan) -> anyhow::Result<Outputs> {
-        let pprof = plan.pprof.as_ref();
-        let pprof = pprof.map(|(endpoint, _)| Pusher::start("pprof", endpoint.clone(), say));
-        let otlp = plan.otlp_metrics.as_ref();
-        let otlp = otlp.map(|(endpoint, _)| Pusher::start("otlp_metrics", endpoint.clone(), say));
+        let start = |name: &str, endpoint: Option<&Endpoint>| {
+            let pusher = endpoint.map(|one| Pusher::start(name, one.clone(), say));
+            pusher.transpose()
+        };
+        let metrics = plan.otlp_metrics.as_ref();
         Ok(Outputs {
-            pprof: pprof.transpose()?,
-            otlp_metrics: otlp.transpose()?,
+            pprof: start("pprof", plan.pprof.as_ref().map(|(endpoint, _)| endpoint))?,
+            otlp_metrics: start("otlp_metrics", metrics.map(|(endpoint, _)| endpoint))?,
+            otlp_profiles: start("otlp_profiles", plan.otlp_profiles.as_ref())?,
             plan,
         })
     }
 
+    fn pushers(&self) -> impl Iterator<Item = &Pusher> {
+        let all = [&self.pprof, &self.otlp_metrics, &self.otlp_profiles];
+        all.into_iter().flatten()
+    }
+
     /// Sends a profile, whose job has this name.
     pub(super) fn profile(&self, job: &str, profile: &Profile) -> anyhow::Result<()> {
-        let (Some(pusher), Some((_, application))) = (&self.pprof, &self.plan.pprof) else {
+        if profile.samples.is_empty() {
             return Ok(());
-        };
-        let mut bytes = Vec::new();
-        match nsprobe_profile::write(Format::Pprof, profile, &mut bytes) {
-            Err(ProfileError::Empty) => return Ok(()),
-            written => written?,
         }
-        let start = Duration::from_nanos(profile.start_unix_ns);
-        let end = start + Duration::from_nanos(profile.duration_ns);
-        let mut query = vec![
-            (
-                "name",
-                format!("{application}{{host={},job={job}}}", host()),
-            ),
-            ("from", start.as_secs().to_string()),
-            ("until", end.as_secs().to_string()),
-            ("format", "pprof".to_owned()),
-            ("spyName", "nsprobe".to_owned()),
-        ];
-        let period = profile.period_ns.filter(|period| *period > 0);
-        query.extend(period.map(|period| ("sampleRate", (1_000_000_000 / period).to_string())));
-        let query = query.into_iter();
-        pusher.push(Body {
-            bytes,
-            query: query
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
-            headers: vec![("Content-Type", "application/octet-stream")],
-        });
+        if let Some(pusher) = &self.otlp_profiles {
+            pusher.push(otlp_profile(profile, &host())?);
+        }
+        if let (Some(pusher), Some((_, application))) = (&self.pprof, &self.plan.pprof) {
+            match pprof(
+                &format!("{application}{{host={},job={job}}}", host()),
+                profile,
+            ) {
+                // Of waits that took no time, say.
+                Err(ProfileError::Empty) => {}
+                body => pusher.push(body?),
+            }
+        }
         Ok(())
     }
 
@@ -87,16 +81,39 @@ impl Outputs {
 
     /// What was sent, and what was not.
     pub(super) fn families(&self) -> Vec<Family> {
-        let pushers = self.pprof.iter().chain(&self.otlp_metrics);
-        Pusher::families(&pushers.collect::<Vec<_>>())
+        Pusher::families(&self.pushers().collect::<Vec<_>>())
     }
 
     /// Sends the rest, for some seconds.
     pub(super) fn end(self) {
-        for pusher in self.pprof.into_iter().chain(self.otlp_metrics) {
-            pusher.end(END);
-        }
+        let all = [self.pprof, self.otlp_metrics, self.otlp_profiles];
+        all.into_iter().flatten().for_each(|pusher| pusher.end(END));
     }
+}
+
+/// A profile as `/ingest` of Grafana Pyroscope takes it.
+fn pprof(name: &str, profile: &Profile) -> Result<Body, ProfileError> {
+    let mut bytes = Vec::new();
+    nsprobe_profile::write(Format::Pprof, profile, &mut bytes)?;
+    let start = Duration::from_nanos(profile.start_unix_ns);
+    let end = start + Duration::from_nanos(profile.duration_ns);
+    let mut query = vec![
+        ("name", name.to_owned()),
+        ("from", start.as_secs().to_string()),
+        ("until", end.as_secs().to_string()),
+        ("format", "pprof".to_owned()),
+        ("spyName", "nsprobe".to_owned()),
+    ];
+    let period = profile.period_ns.filter(|period| *period > 0);
+    query.extend(period.map(|period| ("sampleRate", (1_000_000_000 / period).to_string())));
+    let query = query.into_iter();
+    Ok(Body {
+        bytes,
+        query: query
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        headers: vec![("Content-Type", "application/octet-stream")],
+    })
 }
 
 /// The name of this machine.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe export flamegraph`, `folded`, `pprof`, `speedscope`: the stacks of a capsule as a
+//! `nsprobe export flamegraph`, `folded`, `pprof`, `otlp`, `speedscope`: the stacks of a capsule as a
 //! profile.
 
 use crate::args::{Detail, PicturePlan};
