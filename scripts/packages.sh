@@ -67,7 +67,11 @@ program() {
     install -D -m 644 packages/60-nsprobe.rules "$tree/usr/lib/udev/rules.d/60-nsprobe.rules"
     install -D -m 644 packages/modules-load.conf "$tree/etc/modules-load.d/nsprobe.conf"
     install -D -m 644 packages/nsprobe.lintian "$tree/usr/share/lintian/overrides/nsprobe"
-    echo /etc/modules-load.d/nsprobe.conf >"$tree/DEBIAN/conffiles"
+    install -D -m 644 packages/agent.toml "$tree/etc/nsprobe/agent.toml"
+    unit=usr/lib/systemd/system/nsprobe-agent.service
+    install -D -m 644 packages/nsprobe-agent.service "$tree/$unit"
+    printf '%s\n' /etc/modules-load.d/nsprobe.conf /etc/nsprobe/agent.toml \
+        >"$tree/DEBIAN/conffiles"
     install -m 755 packages/nsprobe.postrm "$tree/DEBIAN/postrm"
     pack nsprobe 'Recommends: nsprobe-module' 'tracer and profiler of programs in containers
  Traces and profiles user-space programs across namespaces: calls, CPU

@@ -19,10 +19,10 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    AgentConfig, AgentPlan, Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan,
-    HitKey, InfoPlan, Join, LeakPlan, ListPlan, MetricPlan, OutputsPlan, PicturePlan, ProfilePlan,
-    PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, StackOutput, StatusPlan,
-    SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan, VerifyPlan,
+    AgentConfig, AgentPlan, Aggregate, AggregatePlan, BeltsPlan, ContainersPlan, CtfPlan, Detail,
+    ExportPlan, HitKey, InfoPlan, Join, LeakPlan, ListPlan, MetricPlan, OutputsPlan, PicturePlan,
+    ProfilePlan, PsColumn, PsPlan, RecordPlan, RecordingPlan, ReportKey, ReportPlan, ScriptPlan,
+    StackOutput, StatusPlan, SymbolizePlan, TopPlan, TopSort, TracePlan, TreePlan, VerifyPlan,
 };
 
 use nsprobe_trace::options::TraceOptions;

@@ -9,6 +9,7 @@
 
 use anyhow::Context;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{raise, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{getpid, gettid};
@@ -40,19 +41,67 @@ static IS_PRINTING: AtomicBool = AtomicBool::new(false);
 /// Whether a signal came since then.
 static IS_HURRIED: AtomicBool = AtomicBool::new(false);
 
-/// Ends a run from another thread, in a program that runs several: its signals are then its own.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+/// Ends a run from another thread, or has it look at what there is, in a program that runs several:
+/// its signals are then its own.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<StopState>);
+
+#[derive(Debug)]
+struct StopState {
+    is_set: AtomicBool,
+    /// Readable when there is something to look at.
+    changed: EventFd,
+}
 
 impl Stop {
-    /// Ends the run; it looks after each pause.
+    /// For a run that goes on.
+    pub fn new() -> anyhow::Result<Stop> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let changed = EventFd::from_value_and_flags(0, flags).context("no eventfd")?;
+        Ok(Stop(Arc::new(StopState {
+            is_set: AtomicBool::new(false),
+            changed,
+        })))
+    }
+
+    /// Ends the run.
     pub fn stop(&self) {
-        self.0.store(true, Relaxed);
+        self.0.is_set.store(true, Relaxed);
+        self.wake();
     }
 
     /// Whether the run is to end.
     pub fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.is_set.load(Relaxed)
+    }
+
+    /// Has the run go on with its next step at once.
+    pub fn wake(&self) {
+        // It fails only where it was woken 2^64 times.
+        let _ = self.0.changed.write(1);
+    }
+
+    /// Takes back what has woken it.
+    pub(crate) fn take(&self) {
+        let _ = self.0.changed.read();
+    }
+
+    /// Waits until it is to end, or was woken, at most so long; whether it is to end.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(limit + Duration::from_micros(999));
+        if !self.is_set() {
+            let _ = poll(&mut fds, limit.unwrap_or(PollTimeout::MAX));
+        }
+        self.take();
+        self.is_set()
+    }
+}
+
+impl AsFd for Stop {
+    /// Readable when there is something to look at.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.changed.as_fd()
     }
 }
 

@@ -290,6 +290,35 @@ fn what_is_pushed_has_the_shares_of_the_program() {
     assert_eq!(read["pprof"], read["profiles"]);
 }
 
+test! { full, a_server_that_does_not_answer_harms_nothing_else, seconds = 120 }
+/// Connections to it are made, and nothing is read.
+fn a_server_that_does_not_answer_harms_nothing_else() {
+    let lab = Lab::new();
+    let mut victim = lab.caller(FUNCTION);
+    let mute = TcpListener::bind(LOCALHOST).expect("a port");
+    let address = mute.local_addr().expect("an address");
+    let calls = metric("calls", "count --by comm", &victim);
+    let agent = Agent::start(&format!(
+        "{calls}[[profile]]\nname = \"cpu\"\ninterval = \"1s\"\n\
+         [pprof]\nurl = \"http://{address}/ingest\"\n\
+         [otlp]\nendpoint = \"http://{address}\"\ninterval = \"1s\"\n"
+    ));
+    agent.wait_for("nsprobe_job_up{job=\"calls\"}", 1.0);
+    let done = victim.call(1000) as f64;
+    let own = "calls_total{comm=\"call_in_loop\"}";
+    let queued = || agent.value("nsprobe_push_queued_bytes{to=\"otlp_metrics\"}");
+    let waits = within(LIMIT, || queued().is_some_and(|bytes| bytes > 2000.0));
+    assert!(waits, "{:?}", queued());
+    let begun = Instant::now();
+    assert_eq!(agent.value(own), Some(done));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let sent = agent.value("nsprobe_push_sent_total{to=\"otlp_metrics\"}");
+    assert_eq!(sent, Some(0.0));
+    let begun = Instant::now();
+    agent.end();
+    assert!(begun.elapsed() < Duration::from_secs(25));
+}
+
 /// Debian's Prometheus, which scrapes an agent; killed with the value.
 struct Prometheus {
     child: Child,

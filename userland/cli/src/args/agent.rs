@@ -2,21 +2,26 @@
 //! `nsprobe agent`, and the file that says what it does.
 
 use super::plan::{
-    AgentConfig, AgentPlan, Aggregate, AggregatePlan, MetricPlan, OutputsPlan, ProfilePlan,
+    AgentConfig, AgentPlan, Aggregate, AggregatePlan, BeltsPlan, MetricPlan, OutputsPlan,
+    ProfilePlan, RecordingPlan,
 };
-use super::value::time_span;
+use super::value::{bytes, time_span};
 use super::Plan;
 use anyhow::{bail, ensure, Context};
 use clap::Args;
 use nsprobe_telemetry::{Endpoint, METRICS_PATH, PROFILES_PATH};
 use nsprobe_text::escaped;
-use nsprobe_trace::options::TargetSpec;
+use nsprobe_trace::options::{TargetSpec, TraceOptions};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Least memory that the agent may have, in bytes.
+const MEMORY_MIN: u64 = 32 << 20;
+/// Fewest bytes that the files of a recording may have.
+const BYTES_MIN: u64 = 4 << 20;
 /// How often something is sent.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
@@ -56,8 +61,19 @@ struct ConfigFile {
     metric: Vec<MetricEntry>,
     #[serde(default)]
     profile: Vec<ProfileEntry>,
+    #[serde(default)]
+    recording: Vec<RecordingEntry>,
     pprof: Option<PprofEntry>,
     otlp: Option<OtlpEntry>,
+    belts: Option<BeltsEntry>,
+}
+
+/// What the agent may take.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BeltsEntry {
+    cpu_percent: Option<f64>,
+    memory: Option<String>,
 }
 
 /// A metric of the file.
@@ -78,6 +94,33 @@ struct ProfileEntry {
     command: String,
     #[serde(default = "usual_profile_interval")]
     interval: String,
+}
+
+/// A recording of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordingEntry {
+    name: String,
+    command: String,
+    directory: PathBuf,
+    #[serde(default = "usual_rotation")]
+    rotate: String,
+    #[serde(default = "usual_bytes")]
+    max_bytes: String,
+    #[serde(default = "usual_age")]
+    max_age: String,
+}
+
+fn usual_rotation() -> String {
+    "10m".to_owned()
+}
+
+fn usual_bytes() -> String {
+    "1G".to_owned()
+}
+
+fn usual_age() -> String {
+    "7d".to_owned()
 }
 
 /// Where pprof's profiles go.
@@ -160,6 +203,16 @@ impl AgentConfig {
             let name = entry.name.clone();
             profiles.push(entry.plan().with_context(|| format!("profile {name:?}"))?);
         }
+        let mut recordings = Vec::new();
+        for entry in file.recording {
+            check(&entry.name)?;
+            let name = entry.name.clone();
+            recordings.push(
+                entry
+                    .plan()
+                    .with_context(|| format!("recording {name:?}"))?,
+            );
+        }
         let mut outputs = OutputsPlan {
             pprof: file
                 .pprof
@@ -172,8 +225,8 @@ impl AgentConfig {
             entry.add_to(&mut outputs).context("otlp")?;
         }
         ensure!(
-            !(metrics.is_empty() && profiles.is_empty()),
-            "there is nothing to do: add a [[metric]] or a [[profile]] (docs/agent.md)"
+            !(metrics.is_empty() && profiles.is_empty() && recordings.is_empty()),
+            "there is nothing to do: add a [[metric]], [[profile]] or [[recording]] (docs/agent.md)"
         );
         ensure!(
             profiles.is_empty() || outputs.pprof.is_some() || outputs.otlp_profiles.is_some(),
@@ -184,10 +237,13 @@ impl AgentConfig {
             metrics.is_empty() || file.listen.is_some() || outputs.otlp_metrics.is_some(),
             "nothing gets the metrics: add `listen` or [otlp] (docs/agent.md)"
         );
+        let belts = file.belts.map(BeltsEntry::plan).transpose();
         Ok(AgentConfig {
+            belts: belts.context("belts")?.unwrap_or_default(),
             listen: file.listen,
             metrics,
             profiles,
+            recordings,
             outputs,
         })
     }
@@ -226,6 +282,68 @@ impl ProfileEntry {
     }
 }
 
+impl BeltsEntry {
+    fn plan(self) -> anyhow::Result<BeltsPlan> {
+        let usual = BeltsPlan::default();
+        let memory = self.memory.as_deref().map(bytes).transpose();
+        let plan = BeltsPlan {
+            cpu_percent: self.cpu_percent.unwrap_or(usual.cpu_percent),
+            memory_bytes: memory
+                .map_err(|why| anyhow::anyhow!("memory: {why}"))?
+                .unwrap_or(usual.memory_bytes),
+        };
+        ensure!(plan.cpu_percent > 0.0, "cpu_percent: more than 0");
+        ensure!(
+            plan.memory_bytes >= MEMORY_MIN,
+            "memory: at least {} MB",
+            MEMORY_MIN >> 20
+        );
+        Ok(plan)
+    }
+}
+
+impl RecordingEntry {
+    fn plan(self) -> anyhow::Result<RecordingPlan> {
+        let words = words(&self.command)?;
+        let plan = plan_of(words.into_iter().chain(["-o", "FILE"].map(str::to_owned)))?;
+        let Plan::Record(record) = plan else {
+            bail!("command: it begins with `record`");
+        };
+        let trace = &record.trace;
+        refuse(&trace.options)?;
+        ensure!(
+            trace.count.is_none(),
+            "command: --count is not for an agent"
+        );
+        ensure!(
+            !trace.setup.overwrite,
+            "command: --flight is not for an agent"
+        );
+        let span = |name: &str, text: &str, least: u64| {
+            let span = time_span(text).map_err(|why| anyhow::anyhow!("{name} {text:?}: {why}"))?;
+            let is_long = span >= Duration::from_secs(least);
+            ensure!(is_long, "{name} {text:?}: at least {least} s");
+            Ok(span)
+        };
+        let max_bytes = bytes(&self.max_bytes);
+        let max_bytes = max_bytes.map_err(|why| anyhow::anyhow!("max_bytes: {why}"))?;
+        ensure!(max_bytes >= BYTES_MIN, "max_bytes: at least {BYTES_MIN}");
+        ensure!(
+            self.directory.is_absolute(),
+            "directory {}: it begins with /",
+            self.directory.display()
+        );
+        Ok(RecordingPlan {
+            rotate: span("rotate", &self.rotate, 10)?,
+            max_age: span("max_age", &self.max_age, 60)?,
+            max_bytes,
+            name: self.name,
+            directory: self.directory,
+            record,
+        })
+    }
+}
+
 impl PprofEntry {
     fn plan(self) -> anyhow::Result<(Endpoint, String)> {
         Ok((Endpoint::new(self.url, self.headers)?, self.application))
@@ -256,26 +374,39 @@ fn interval(text: &str) -> anyhow::Result<Duration> {
     Ok(interval)
 }
 
-/// What a command line of a verb that counts means, without what an agent cannot do.
-fn counted(command: &str) -> anyhow::Result<AggregatePlan> {
-    let words = shlex::split(command).context("command: a quote is not closed")?;
+fn words(command: &str) -> anyhow::Result<Vec<String>> {
+    shlex::split(command).context("command: a quote is not closed")
+}
+
+/// What a command line after `nsprobe` means.
+fn plan_of(words: impl IntoIterator<Item = String>) -> anyhow::Result<Plan> {
     let words = ["nsprobe".to_owned()].into_iter().chain(words);
-    let plan = Plan::of_words(words).map_err(|error| {
+    Plan::of_words(words).map_err(|error| {
         let text = error.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
         anyhow::anyhow!("command: {text}")
-    })?;
-    let Plan::Aggregate(plan) = plan else {
+    })
+}
+
+/// Refuses what an agent cannot do.
+fn refuse(options: &TraceOptions) -> anyhow::Result<()> {
+    let is_command = matches!(options.who, TargetSpec::Command(_));
+    ensure!(!is_command, "command: COMMAND is not for an agent");
+    ensure!(options.timeout.is_none(), "command: -t is not for an agent");
+    Ok(())
+}
+
+/// What a command line of a verb that counts means.
+fn counted(command: &str) -> anyhow::Result<AggregatePlan> {
+    let Plan::Aggregate(plan) = plan_of(words(command)?)? else {
         bail!("command: it begins with a verb that counts, such as `count`");
     };
-    let command = matches!(plan.options.who, TargetSpec::Command(_));
+    refuse(&plan.options)?;
     let given = [
-        (plan.options.timeout.is_some(), "-t"),
         (plan.output.is_some(), "-o"),
         (plan.interval.is_some(), "-i"),
         (plan.printing.json, "--json"),
         (plan.join.is_some(), "--wakers"),
-        (command, "COMMAND"),
     ];
     for (is_given, option) in given {
         ensure!(!is_given, "command: {option} is not for an agent");
@@ -328,6 +459,21 @@ mod tests {
     }
 
     #[test]
+    fn the_configuration_of_the_package_is_right_also_with_what_is_commented_out() {
+        let shipped = include_str!("../../../../packages/agent.toml");
+        let config = read(shipped).unwrap();
+        assert_eq!((config.metrics.len(), config.recordings.len()), (1, 0));
+        let is_option = |line: &str| line.starts_with('[') || line.contains(" = ");
+        let uncommented = shipped.lines().map(|line| match line.strip_prefix("# ") {
+            Some(option) if is_option(option) => option,
+            _ => line,
+        });
+        let config = read(&uncommented.collect::<Vec<_>>().join("\n")).unwrap();
+        assert_eq!((config.profiles.len(), config.recordings.len()), (1, 1));
+        assert!(config.outputs.otlp_metrics.is_some() && config.outputs.pprof.is_some());
+    }
+
+    #[test]
     fn errors_say_where_and_what() {
         for (text, why) in [
             (String::new(), "nothing to do"),
@@ -353,8 +499,8 @@ mod tests {
             (metric("a", "count x.so:f"), "nothing gets the metrics"),
             ("[[profile]]\nname = 'cpu'\n".to_owned(), "no [pprof]"),
             (
-                "[[profile]]\nname = 'cpu'\ninterval = '9d'\n".to_owned(),
-                "interval \"9d\": not a time span",
+                "[[profile]]\nname = 'cpu'\ninterval = '9y'\n".to_owned(),
+                "interval \"9y\": not a time span",
             ),
             (
                 "[[profile]]\nname = 'cpu'\n[pprof]\nurl = 'ftp://x'\n".to_owned(),

@@ -218,7 +218,26 @@ pub(crate) struct AgentConfig {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) metrics: Vec<MetricPlan>,
     pub(crate) profiles: Vec<ProfilePlan>,
+    pub(crate) recordings: Vec<RecordingPlan>,
     pub(crate) outputs: OutputsPlan,
+    pub(crate) belts: BeltsPlan,
+}
+
+/// What the agent may take of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct BeltsPlan {
+    /// Of one CPU.
+    pub(crate) cpu_percent: f64,
+    pub(crate) memory_bytes: u64,
+}
+
+impl Default for BeltsPlan {
+    fn default() -> BeltsPlan {
+        BeltsPlan {
+            cpu_percent: 1.0,
+            memory_bytes: 200 << 20,
+        }
+    }
 }
 
 /// Where the agent sends what it has.
@@ -251,6 +270,21 @@ pub(crate) struct MetricPlan {
     pub(crate) help: String,
     /// What counts.
     pub(crate) counted: AggregatePlan,
+}
+
+/// A recording of the agent, in several files.
+#[derive(Debug)]
+pub(crate) struct RecordingPlan {
+    pub(crate) name: String,
+    /// Its file is none of those.
+    pub(crate) record: RecordPlan,
+    pub(crate) directory: PathBuf,
+    /// How long a file is written to.
+    pub(crate) rotate: Duration,
+    /// Most bytes of all files.
+    pub(crate) max_bytes: u64,
+    /// How long a file is kept.
+    pub(crate) max_age: Duration,
 }
 
 /// How to count.

@@ -212,7 +212,7 @@ fn time_spans_may_have_fractions() {
     for half in ["0.5", "0.5s", "500ms"] {
         assert_eq!(time_span(half), Ok(Duration::from_millis(500)), "{half}");
     }
-    for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1d", "0s", "s"] {
+    for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1w", "0s", "s"] {
         assert!(time_span(bad).is_err(), "{bad}");
     }
 }

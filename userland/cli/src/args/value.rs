@@ -87,14 +87,15 @@ pub(super) fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time span in seconds, or with a unit, such as 30, 1.5s, 200ms, 5m or 2h.
+/// A time span in seconds, or with a unit, such as 30, 1.5s, 200ms, 5m, 2h or 7d.
 pub(super) fn time_span(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 5] = [
+    const UNITS: [(&str, f64); 6] = [
         ("us", 1e-6),
         ("ms", 0.001),
         ("s", 1.0),
         ("m", 60.0),
         ("h", 3600.0),
+        ("d", 86400.0),
     ];
     const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
     let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
@@ -113,11 +114,12 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A number of bytes, with K or M after it or without.
+/// A number of bytes, with K, M or G after it or without.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes() {
         [digits @ .., b'K' | b'k'] => (digits.len(), 1 << 10),
         [digits @ .., b'M' | b'm'] => (digits.len(), 1 << 20),
+        [digits @ .., b'G' | b'g'] => (digits.len(), 1 << 30),
         digits => (digits.len(), 1u64),
     };
     let number: Option<u64> = text.get(..digits).and_then(|digits| digits.parse().ok());

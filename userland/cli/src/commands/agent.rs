@@ -2,9 +2,10 @@
 //! `nsprobe agent`: what its configuration asks for is measured until it ends, and handed to those
 //! that ask for it, or sent.
 //!
-//! Each metric and each profile is a job: a thread with a run of its own, which is tried again when
+//! Each metric, profile and recording is a job: a thread with a run of its own, which is tried again when
 //! it fails. The main thread takes signals.
 
+mod belts;
 mod buckets;
 mod job;
 mod metric;
@@ -12,10 +13,12 @@ mod outputs;
 mod own;
 mod profile;
 mod readings;
+mod recording;
 mod series;
 mod unnamed;
 
-use crate::args::{AgentConfig, AgentPlan, OutputsPlan};
+use crate::args::{AgentConfig, AgentPlan, BeltsPlan, OutputsPlan};
+use belts::Belts;
 use job::Job;
 use metric::Measuring;
 use nix::sys::signal::{SigSet, Signal};
@@ -23,6 +26,7 @@ use nsprobe_telemetry::{Family, MetricsServer};
 use nsprobe_text::{counted, escaped};
 use outputs::{now_unix_ns, MetricsExport, Outputs};
 use profile::Profiling;
+use recording::Recording;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -81,7 +85,8 @@ fn about(plan: &AgentPlan, config: &AgentConfig) -> String {
     let path = plan.config.display();
     let metrics = counted(config.metrics.len() as u64, "metric");
     let profiles = counted(config.profiles.len() as u64, "profile");
-    format!("{path}: {metrics}, {profiles}")
+    let recordings = counted(config.recordings.len() as u64, "recording");
+    format!("{path}: {metrics}, {profiles}, {recordings}")
 }
 
 /// Says something, in as many lines as it has.
@@ -93,6 +98,7 @@ fn say(text: &str) {
 /// What is measured, and where it goes.
 struct Agent {
     state: Mutex<State>,
+    belts: Arc<Belts>,
     start_unix_ns: u64,
 }
 
@@ -108,6 +114,7 @@ impl Agent {
     fn new() -> Agent {
         Agent {
             state: Mutex::default(),
+            belts: Arc::new(Belts::new(BeltsPlan::default())),
             start_unix_ns: now_unix_ns(),
         }
     }
@@ -118,10 +125,13 @@ impl Agent {
 
     /// Does what a configuration says and nothing else; jobs that are as they were go on.
     fn set(self: &Arc<Self>, config: AgentConfig) -> anyhow::Result<()> {
+        self.belts.set(config.belts);
         let of_metrics = config.metrics.iter().map(|metric| format!("{metric:?}"));
         let of_profiles = config.profiles.iter();
         let of_profiles = of_profiles.map(|profile| format!("{profile:?} {:?}", config.outputs));
-        let wanted: Vec<String> = of_metrics.chain(of_profiles).collect();
+        let recordings = config.recordings.iter();
+        let of_recordings = recordings.map(|recording| format!("{recording:?}"));
+        let wanted: Vec<String> = of_metrics.chain(of_profiles).chain(of_recordings).collect();
         let is_wanted = |job: &Arc<Job>| wanted.iter().any(|one| one == job.identity());
         let (mut jobs, gone): (Vec<_>, Vec<_>) =
             self.lock().jobs.iter().cloned().partition(is_wanted);
@@ -139,11 +149,18 @@ impl Agent {
                 jobs.push(Arc::new(Job::start(name, identity, make)?));
             }
         }
-        for (profile, identity) in config.profiles.into_iter().zip(identities) {
+        for (profile, identity) in config.profiles.into_iter().zip(&mut identities) {
             if !is_there(&jobs, &identity) {
-                let outputs = Arc::clone(&outputs);
+                let (outputs, belts) = (Arc::clone(&outputs), Arc::clone(&self.belts));
                 let name = profile.name.clone();
-                let make = |stop| Profiling::new(profile, outputs, stop);
+                let make = |stop| Profiling::new(profile, outputs, belts, stop);
+                jobs.push(Arc::new(Job::start(name, identity, make)?));
+            }
+        }
+        for (recording, identity) in config.recordings.into_iter().zip(identities) {
+            if !is_there(&jobs, &identity) {
+                let name = recording.name.clone();
+                let make = |stop| Recording::new(recording, stop);
                 jobs.push(Arc::new(Job::start(name, identity, make)?));
             }
         }
@@ -196,6 +213,7 @@ impl Agent {
         let answers = jobs.iter().zip(asked);
         let answers = answers.map(|(job, asked)| (job.name(), job.readings().answer(asked)));
         let mut families = own::families(answers.collect());
+        families.push(self.belts.family());
         families.extend(outputs.iter().flat_map(|outputs| outputs.families()));
         families
     }

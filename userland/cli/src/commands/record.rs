@@ -27,8 +27,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FLUSH: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
-    let (trace, options) = (&plan.trace, &plan.trace.options);
+    let options = &plan.trace.options;
     Destination::check(&plan.record, options)?;
+    let (summary, done) = record(plan, |_, _| Ok(None))?;
+    let code = summary::tell(&summary, plan.trace.printing.detail)?;
+    if let Some(note) = summary.samples_note(options.placeless) {
+        options.note(&note);
+    }
+    Ok(match tell(plan, &summary, &done) {
+        true => code,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Records until the end, or until `enough`, which is asked after each step with the bytes of the
+/// capsule, says why it ends.
+pub(crate) fn record(
+    plan: &RecordPlan,
+    mut enough: impl FnMut(&Run<'_>, u64) -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<(Summary, Done)> {
+    let (trace, options) = (&plan.trace, &plan.trace.options);
     let mut tracer = Tracer::new(options)?;
     let wants = trace::wants(trace);
     let planned = tracer.plan(&wants)?;
@@ -46,7 +64,13 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let known = recording::containers::of_target(target);
     recorder.begin(&header(plan, target, &run, module)?, &known, &dump)?;
     recorder.add(&run.labels)?;
-    let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
+    let ended = run.follow(FLUSH, |run| {
+        let pace = step(plan, run, &mut recorder)?;
+        Ok(match enough(run, recorder.bytes())? {
+            Some(why) => Pace::Enough(why),
+            None => pace,
+        })
+    })?;
     let ended_by = match ended {
         Ended::Because(why) => why,
         // Standard output's reader: the capsule does not go there.
@@ -89,7 +113,7 @@ fn end(
     mut run: Run<'_>,
     mut recorder: Recorder,
     mut ended_by: String,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<(Summary, Done)> {
     if plan.trace.setup.overwrite && run.freeze()? {
         ended_by = run::TRIGGERED.to_owned();
     }
@@ -110,14 +134,7 @@ fn end(
         summary.tasks = task_records::totals(&run.session.task_counters()?);
     }
     let done = recorder.end(&summary)?;
-    let code = summary::tell(&summary, plan.trace.printing.detail)?;
-    if let Some(note) = summary.samples_note(plan.trace.options.placeless) {
-        plan.trace.options.note(&note);
-    }
-    Ok(match tell(plan, &summary, &done) {
-        true => code,
-        false => ExitCode::FAILURE,
-    })
+    Ok((summary, done))
 }
 
 /// Reports what the capsule has; returns whether that is everything.

@@ -113,6 +113,11 @@ impl Recorder {
         self.taken
     }
 
+    /// Bytes of the capsule so far.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
     /// Stacks that came late.
     pub fn late(&self) -> u64 {
         self.waiting.late()

@@ -6,7 +6,7 @@ use super::say;
 use anyhow::Context;
 use nsprobe_trace::signals::Stop;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The pause after work has failed or ended, which doubles up to the other one.
@@ -14,8 +14,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long work lasts that has not failed at once.
 const LASTING: Duration = Duration::from_secs(60);
-/// Interval between looks whether it was stopped.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What a job does again and again.
 pub(super) trait Work {
@@ -39,7 +37,8 @@ impl Job {
         identity: String,
         work: impl FnOnce(Stop) -> W + Send + 'static,
     ) -> anyhow::Result<Job> {
-        let (stop, readings) = (Stop::default(), Arc::new(Readings::default()));
+        let stop = Stop::new()?;
+        let readings = Arc::new(Readings::new(stop.clone()));
         let thread = Builder::new().name("job".to_owned());
         let (of_thread, own, called) = (stop.clone(), Arc::clone(&readings), name.clone());
         let thread = thread.spawn(move || {
@@ -106,8 +105,10 @@ fn go_on(name: &str, stop: &Stop, readings: &Readings, work: &mut impl Work) {
             )),
         }
         let until = Instant::now() + pause;
-        while Instant::now() < until && !stop.is_set() {
-            thread::sleep(LOOK);
+        while Instant::now() < until {
+            if stop.wait(until.saturating_duration_since(Instant::now())) {
+                return;
+            }
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }

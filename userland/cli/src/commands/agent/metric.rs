@@ -14,9 +14,7 @@ use nsprobe_trace::attach::tracer::Tracer;
 use nsprobe_trace::signals::Stop;
 use std::time::{Duration, Instant};
 
-/// Interval between looks whether a reading is asked for.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Interval between readings in any case: containers are looked for while they are there.
+/// Interval between readings that nobody asks for: containers are looked for while they are there.
 const READ: Duration = Duration::from_secs(1);
 
 /// A metric that is measured.
@@ -58,7 +56,7 @@ impl Work for Measuring {
             series: &mut self.series,
         };
         let (before, mut read) = (self.before, Instant::now());
-        run.follow(PAUSE, |run| {
+        run.follow(READ, |run| {
             reader.counting.step(run)?;
             let asked = readings.asked();
             if asked.is_some() || read.elapsed() >= READ {

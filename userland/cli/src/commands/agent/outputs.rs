@@ -10,13 +10,10 @@ use nsprobe_profile::{Format, Profile, ProfileError};
 use nsprobe_telemetry::{otlp_metrics, otlp_profile, Body, Endpoint, Family, Pusher, Times};
 use nsprobe_trace::signals::Stop;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long the end waits for servers.
 const END: Duration = Duration::from_secs(5);
-/// Interval between looks whether it is time to send.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Servers, as a configuration has them.
 #[derive(Debug)]
@@ -141,13 +138,14 @@ pub(super) struct MetricsExport<G> {
 impl<G: Fn() -> Vec<Family>> Work for MetricsExport<G> {
     fn work(&mut self, _: &Readings) -> anyhow::Result<()> {
         let mut next = Instant::now() + self.interval;
-        while !self.stop.is_set() {
-            if Instant::now() < next {
-                sleep(LOOK);
-                continue;
+        while !self
+            .stop
+            .wait(next.saturating_duration_since(Instant::now()))
+        {
+            if Instant::now() >= next {
+                next += self.interval;
+                self.outputs.metrics(&(self.gather)(), self.start_unix_ns)?;
             }
-            next += self.interval;
-            self.outputs.metrics(&(self.gather)(), self.start_unix_ns)?;
         }
         // What came since the last time; jobs have ended by then.
         self.outputs.metrics(&(self.gather)(), self.start_unix_ns)

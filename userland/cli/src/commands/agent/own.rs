@@ -10,7 +10,6 @@ use std::fs;
 
 /// The metrics of the jobs, by their names, after those of the agent.
 pub(super) fn families(readings: Vec<(&str, Reading)>) -> Vec<Family> {
-    let of_job = |name: &str| vec![("job".to_owned(), name.to_owned())];
     let up = readings.iter().map(|(name, reading)| NumberPoint {
         labels: of_job(name),
         value: f64::from(u8::from(reading.is_up)),
@@ -31,6 +30,11 @@ pub(super) fn families(readings: Vec<(&str, Reading)>) -> Vec<Family> {
             .flat_map(|(_, reading)| reading.families),
     );
     families
+}
+
+/// The labels of what is a job's.
+pub(super) fn of_job(name: &str) -> Labels {
+    vec![("job".to_owned(), name.to_owned())]
 }
 
 fn family(name: &str, help: &str, unit: Option<&'static str>, points: Points) -> Family {
@@ -64,7 +68,34 @@ fn outcomes(readings: &[(&str, Reading)]) -> Family {
     )
 }
 
-/// CPU time and memory of this process and its parsers.
+/// What this process and its parsers take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// CPU time; also of parsers that have ended.
+    pub(super) cpu_seconds: f64,
+    /// Memory that is there, in bytes.
+    pub(super) memory_bytes: u64,
+}
+
+impl Usage {
+    pub(super) fn now() -> Usage {
+        let of = |who| {
+            let usage = getrusage(who).ok();
+            let times = usage.map(|usage| usage.user_time() + usage.system_time());
+            times.map_or(0.0, |time| time.num_microseconds() as f64 / 1e6)
+        };
+        let mut usage = Usage {
+            cpu_seconds: of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN),
+            memory_bytes: resident_bytes("self"),
+        };
+        for pid in children() {
+            usage.cpu_seconds += cpu_seconds(&pid).unwrap_or(0.0);
+            usage.memory_bytes += resident_bytes(&pid);
+        }
+        usage
+    }
+}
+
 fn usage() -> Vec<Family> {
     let point = |value| {
         vec![NumberPoint {
@@ -72,48 +103,42 @@ fn usage() -> Vec<Family> {
             value,
         }]
     };
+    let now = Usage::now();
     vec![
         family(
             "nsprobe_agent_cpu",
             "CPU time of the agent and its parsers",
             Some("seconds"),
-            Points::Counter(point(cpu_seconds())),
+            Points::Counter(point(now.cpu_seconds)),
         ),
         family(
             "nsprobe_agent_memory",
             "Memory of the agent and its parsers",
             Some("bytes"),
-            Points::Gauge(point(memory_bytes() as f64)),
+            Points::Gauge(point(now.memory_bytes as f64)),
         ),
     ]
 }
 
-fn cpu_seconds() -> f64 {
-    let of = |who| {
-        let usage = getrusage(who).ok();
-        let times = usage.map(|usage| usage.user_time() + usage.system_time());
-        times.map_or(0, |time| time.num_microseconds()) as f64 / 1e6
-    };
-    // Parsers that live count when they have ended.
-    of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
+/// CPU time of a process that lives (`proc_pid_stat(5)`).
+fn cpu_seconds(pid: &str) -> Option<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind its name, which may have spaces.
+    let mut words = text.rsplit(')').next()?.split_whitespace().skip(11);
+    let ticks: u64 = words.next()?.parse::<u64>().ok()? + words.next()?.parse::<u64>().ok()?;
+    let hz = sysconf(SysconfVar::CLK_TCK).ok().flatten()?;
+    Some(ticks as f64 / hz as f64)
 }
 
-/// Pages of this process and of its children that are in memory, in bytes.
-fn memory_bytes() -> u64 {
+fn resident_bytes(pid: &str) -> u64 {
     let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    let page = page
-        .and_then(|page| u64::try_from(page).ok())
-        .unwrap_or(4096);
-    let resident = |pid: &str| {
-        let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    };
-    let own = resident("self").unwrap_or(0);
-    let children = children()
-        .iter()
-        .filter_map(|pid| resident(pid))
-        .sum::<u64>();
-    (own + children) * page
+    let page = page.and_then(|page| u64::try_from(page).ok());
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * page.unwrap_or(4096)
 }
 
 /// The children of all threads of this process.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The job of a profile: stacks, sent at even intervals.
 
+use super::belts::{slowed, Belts};
 use super::job::Work;
 use super::outputs::{now_unix_ns, Outputs};
 use super::readings::{Reading, Readings};
@@ -17,8 +18,6 @@ use nsprobe_trace::signals::Stop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interval between looks at what there is.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Interval between readings of the kernel's table.
 const READ: Duration = Duration::from_secs(1);
 /// Most stacks of an interval.
@@ -35,6 +34,9 @@ pub(super) struct Profiling {
     plan: AggregatePlan,
     interval: Duration,
     outputs: Arc<Outputs>,
+    belts: Arc<Belts>,
+    /// What is taken when nothing is slowed.
+    placeless: Option<Placeless>,
     /// Hits of earlier runs.
     before: Counters,
     /// Hits whose stacks there was no room for.
@@ -42,10 +44,14 @@ pub(super) struct Profiling {
 }
 
 impl Profiling {
-    pub(super) fn new(profile: ProfilePlan, outputs: Arc<Outputs>, stop: Stop) -> Profiling {
+    pub(super) fn new(
+        profile: ProfilePlan,
+        outputs: Arc<Outputs>,
+        belts: Arc<Belts>,
+        stop: Stop,
+    ) -> Profiling {
         let mut plan = profile.counted;
         plan.options.stop = Some(stop);
-        plan.options.rows.names_bytes = plan.options.rows.names_bytes.min(NAMES_BYTES);
         if let Some(hz) = plan.options.placeless.and_then(Placeless::samples_hz) {
             // Twice what comes between two readings.
             let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
@@ -55,6 +61,8 @@ impl Profiling {
         Profiling {
             name: profile.name,
             command: profile.command,
+            placeless: plan.options.placeless,
+            belts,
             plan,
             interval: profile.interval,
             outputs,
@@ -131,16 +139,31 @@ impl Interval {
 
 impl Work for Profiling {
     fn work(&mut self, readings: &Readings) -> anyhow::Result<()> {
+        // At another rate, should that change.
+        while !self.plan.options.stop.as_ref().is_some_and(Stop::is_set) {
+            let level = self.belts.level();
+            self.plan.options.placeless = self.placeless.map(|usual| slowed(usual, level));
+            self.plan.options.rows.names_bytes = NAMES_BYTES >> level;
+            self.run(level, readings)?;
+        }
+        Ok(())
+    }
+}
+
+impl Profiling {
+    /// Takes profiles until it is stopped, or the rate is to change.
+    fn run(&mut self, level: u32, readings: &Readings) -> anyhow::Result<()> {
         let mut tracer = Tracer::new(&self.plan.options)?;
         let (mut counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
         readings.set_up(true);
         let mut interval = Interval::begin();
         let (mut dropped, mut read) = (0, Instant::now());
-        run.follow(PAUSE, |run| {
+        run.follow(READ, |run| {
             counting.step(run)?;
             if read.elapsed() >= READ {
                 read = Instant::now();
                 dropped += interval.add(counting.new_rows(run)?);
+                self.belts.look();
             }
             if interval.begun.elapsed() >= self.interval {
                 let over = std::mem::replace(&mut interval, Interval::begin());
@@ -149,7 +172,10 @@ impl Work for Profiling {
             if let Some(asked) = readings.asked() {
                 readings.set(asked, self.reading(run, dropped, true)?);
             }
-            Ok(Pace::Wait)
+            Ok(match self.belts.level() == level {
+                true => Pace::Wait,
+                false => Pace::Enough("the rate changes".to_owned()),
+            })
         })?;
         counting.end_run(&mut run)?;
         dropped += interval.add(counting.new_rows(&run)?);

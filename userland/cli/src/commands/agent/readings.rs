@@ -3,6 +3,7 @@
 
 use libnsprobe::Counters;
 use nsprobe_telemetry::Family;
+use nsprobe_trace::signals::Stop;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,10 @@ pub(super) struct Reading {
 }
 
 /// Asked for by some threads, made by one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Readings {
+    /// Wakes the one.
+    stop: Stop,
     state: Mutex<State>,
     made: Condvar,
 }
@@ -36,6 +39,14 @@ struct State {
 }
 
 impl Readings {
+    pub(super) fn new(stop: Stop) -> Readings {
+        Readings {
+            stop,
+            state: Mutex::default(),
+            made: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,6 +55,7 @@ impl Readings {
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.lock();
         state.asked += 1;
+        self.stop.wake();
         state.asked
     }
 

@@ -60,15 +60,14 @@ impl Events {
         others: impl Iterator<Item = BorrowedFd<'o>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
-        if self.stop.as_ref().is_some_and(Stop::is_set) {
-            return Ok(Event::Stopped);
-        }
         let stdout = io::stdout();
-        // Its place is kept by what is waited for anyway.
-        let signals = self.signals.as_ref();
-        let signals = signals.map_or_else(|| session.as_fd(), AsFd::as_fd);
+        let asked = match (&self.signals, &self.stop) {
+            (Some(signals), _) => signals.as_fd(),
+            (None, Some(stop)) => stop.as_fd(),
+            (None, None) => session.as_fd(),
+        };
         let mut fds = vec![
-            PollFd::new(signals, PollFlags::POLLIN),
+            PollFd::new(asked, PollFlags::POLLIN),
             PollFd::new(session.as_fd(), PollFlags::POLLIN),
             // Only errors: that a pipe has no reader any more.
             PollFd::new(stdout.as_fd(), PollFlags::empty()),
@@ -83,6 +82,14 @@ impl Events {
             ready => ready?,
         };
         let is_ready = |index: usize| fds.get(index).is_some_and(|fd| fd.any() == Some(true));
+        if let Some(stop) = &self.stop {
+            if is_ready(0) {
+                stop.take();
+            }
+            if stop.is_set() {
+                return Ok(Event::Stopped);
+            }
+        }
         if is_ready(0) {
             if let Some(asked) = self.signals.as_ref().and_then(Signals::next) {
                 return Ok(Event::Signal(asked));
