@@ -186,6 +186,10 @@ impl AgentConfig {
                 "name {name:?}: a name has letters, digits and _, and no digit in front"
             );
             ensure!(
+                !name.starts_with("nsprobe_"),
+                "name {name:?}: names with nsprobe_ in front are the agent's own"
+            );
+            ensure!(
                 names.insert(name.to_owned()),
                 "there are two called {name:?}"
             );
@@ -484,6 +488,7 @@ mod tests {
                 metric("a", "count x.so:f") + &metric("a", "count x.so:f"),
                 "two called",
             ),
+            (metric("nsprobe_hits", "count x.so:f"), "the agent's own"),
             (metric("a", "count 'x.so:f"), "quote"),
             (
                 metric("a", "count x.so:f -t 5"),

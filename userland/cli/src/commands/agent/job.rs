@@ -86,23 +86,32 @@ impl Job {
 
 /// Works, and tries again should that fail.
 fn go_on(name: &str, stop: &Stop, readings: &Readings, work: &mut impl Work) {
-    let mut pause = PAUSE;
+    /// Whatever ends the work.
+    struct Down<'a>(&'a Readings);
+    impl Drop for Down<'_> {
+        fn drop(&mut self) {
+            self.0.set_up(false);
+        }
+    }
+    let (mut pause, mut said) = (PAUSE, String::new());
     while !stop.is_set() {
         let begun = Instant::now();
+        let down = Down(readings);
         let done = work.work(readings);
-        readings.set_up(false);
+        drop(down);
         if stop.is_set() {
             return;
         }
         if begun.elapsed() >= LASTING {
             pause = PAUSE;
         }
-        match done {
-            Ok(()) => say(&format!("{name}: begins anew")),
-            Err(error) => say(&format!(
-                "{name}: {error:#}; tried again in {} s",
-                pause.as_secs()
-            )),
+        let why = match done {
+            Ok(()) => "begins anew".to_owned(),
+            Err(error) => format!("{error:#}; it is tried again"),
+        };
+        if why != said {
+            say(&format!("{name}: {why}"));
+            said = why;
         }
         let until = Instant::now() + pause;
         while Instant::now() < until {
