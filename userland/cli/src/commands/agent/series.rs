@@ -2,13 +2,15 @@
 //! What a metric has added up for each set of labels, over all its runs.
 
 use super::buckets::Buckets;
+use crate::output::tables::CONTAINER;
 use libnsprobe::TableRow;
 use nsprobe_telemetry::{Family, HistogramPoint, Labels, NumberPoint, Points};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Most series of a metric.
+/// Most series of a metric, and of one container of them: it leaves some to others.
 const SERIES_MAX: usize = 4096;
+const OF_CONTAINER_MAX: usize = SERIES_MAX / 8 * 7;
 /// How long a series stays that nothing is added to.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Interval between looks for such.
@@ -40,6 +42,13 @@ impl Total {
     }
 }
 
+/// The id, or else the name, of the container that a series is of.
+fn container(labels: &Labels) -> Option<&str> {
+    let find = |wanted: &str| labels.iter().find(|(name, _)| name == wanted);
+    let found = find("container_id").or_else(|| find(CONTAINER));
+    found.map(|(_, value)| value.as_str())
+}
+
 /// The series of a metric.
 #[derive(Debug)]
 pub(super) struct Series {
@@ -50,6 +59,8 @@ pub(super) struct Series {
     /// Of a histogram, and whether its values are times.
     buckets: Option<(Buckets, bool)>,
     totals: BTreeMap<Labels, Total>,
+    /// How many of them are of a container.
+    containers: HashMap<String, usize>,
     /// When it was looked for series that are not used any more.
     looked: Instant,
 }
@@ -67,8 +78,15 @@ impl Series {
             summed,
             buckets,
             totals: BTreeMap::new(),
+            containers: HashMap::new(),
             looked: Instant::now(),
         }
+    }
+
+    /// Whether there may be one more series, and one more of its container.
+    fn has_room(&self, labels: &Labels) -> bool {
+        let of = container(labels).and_then(|of| self.containers.get(of));
+        self.totals.len() < SERIES_MAX && of.is_none_or(|count| *count < OF_CONTAINER_MAX)
     }
 
     /// Adds a row.
@@ -78,9 +96,18 @@ impl Series {
             self.looked = now;
             let is_used = |total: &Total| total.used.is_some_and(|used| used + KEPT >= now);
             self.totals.retain(|_, total| is_used(total));
+            self.containers.clear();
+            let containers = self.totals.keys().filter_map(container);
+            for of in containers {
+                *self.containers.entry(of.to_owned()).or_default() += 1;
+            }
         }
-        if self.totals.len() >= SERIES_MAX && !self.totals.contains_key(&labels) {
-            labels = vec![(OVERFLOW.to_owned(), "true".to_owned())];
+        if !self.totals.contains_key(&labels) {
+            if !self.has_room(&labels) {
+                labels = vec![(OVERFLOW.to_owned(), "true".to_owned())];
+            } else if let Some(of) = container(&labels) {
+                *self.containers.entry(of.to_owned()).or_default() += 1;
+            }
         }
         let total = Total {
             used: Some(now),
@@ -187,18 +214,27 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_series_for_is_counted_together() {
+    fn what_there_is_no_series_for_is_counted_together_and_a_container_leaves_some_to_others() {
         let mut series = Series::new("calls", "Calls", false, None);
+        let label = |name: &str, value: String| (name.to_owned(), value);
         for number in 0..SERIES_MAX + 10 {
-            series.add(of(&number.to_string()), &row(1, 0));
+            let key = label("arg1", number.to_string());
+            series.add(vec![key, of("greedy").remove(0)], &row(1, 0));
         }
-        series.add(of("0"), &row(1, 0));
+        series.add(of("other"), &row(3, 0));
         let families = series.families();
         let Points::Counter(points) = &families[0].points else {
             panic!("{families:?}")
         };
-        assert_eq!(points.len(), SERIES_MAX + 1);
-        let other = points.iter().find(|point| point.labels[0].0 == OVERFLOW);
-        assert_eq!(other.map(|point| point.value), Some(10.0));
+        assert_eq!(points.len(), OF_CONTAINER_MAX + 2);
+        let value = |name: &str| {
+            let found = points.iter().find(|point| point.labels[0].1 == name);
+            found.map(|point| point.value)
+        };
+        assert_eq!(
+            value("true"),
+            Some((SERIES_MAX + 10 - OF_CONTAINER_MAX) as f64)
+        );
+        assert_eq!(value("other"), Some(3.0));
     }
 }
