@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Takes the rows out of a table that has a key, those of one key added up: what comes later begins
-    /// anew. Waits for the hits under way. The rows of other tables stay.
+    /// anew. Waits for the hits under way.
     pub fn take_rows(&self, table: &Table) -> Result<Rows> {
         table.take(self.file.as_fd())
     }

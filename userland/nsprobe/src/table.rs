@@ -159,12 +159,9 @@ impl Table {
         self.rows(session, 0, BUFFER_BYTES)
     }
 
-    /// Takes the rows, if it has a key; else reads them.
+    /// Takes the rows; it has a key.
     pub(crate) fn take(&self, session: BorrowedFd<'_>) -> Result<Rows> {
-        match self.is_keyed {
-            true => self.rows(session, ROWS_TAKE, TAKE_BYTES),
-            false => self.read(session),
-        }
+        self.rows(session, ROWS_TAKE, TAKE_BYTES)
     }
 
     fn rows(&self, session: BorrowedFd<'_>, flags: u32, bytes: usize) -> Result<Rows> {

@@ -95,7 +95,7 @@ struct Queue {
     end: Option<Instant>,
 }
 
-/// What became of bodies.
+/// Bodies by their outcome, and attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     sent: u64,
@@ -157,7 +157,7 @@ impl Pusher {
         self.shared.changed.notify_all();
     }
 
-    /// What became of all bodies.
+    /// Bodies by their outcome.
     pub fn families(pushers: &[&Pusher]) -> Vec<Family> {
         let states: Vec<(&str, Counts, usize)> = pushers
             .iter()
@@ -313,7 +313,8 @@ impl Sender {
                     if !std::mem::replace(&mut has_failed, true) {
                         say(&format!("{}: {why}: tried again", self.name));
                     }
-                    after.unwrap_or(pause)
+                    // A server that says zero is not asked again and again.
+                    after.unwrap_or(pause).max(PAUSE)
                 }
             };
             pause = (pause * 2).min(PAUSE_MAX);

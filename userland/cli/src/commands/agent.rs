@@ -2,8 +2,8 @@
 //! `nsprobe agent`: what its configuration asks for is measured until it ends, and handed to those
 //! that ask for it, or sent.
 //!
-//! Each metric, profile and recording is a job: a thread with a run of its own, which is tried again when
-//! it fails. The main thread takes signals.
+//! Each metric, profile and recording is a job: a thread with a run of its own, which is tried again
+//! when it fails. The main thread takes signals.
 
 mod belts;
 mod buckets;
@@ -73,6 +73,8 @@ pub(crate) fn run(plan: &AgentPlan) -> anyhow::Result<ExitCode> {
             },
             signal => {
                 say(&format!("ended by {signal}"));
+                // A second one ends the process at once.
+                signals.thread_unblock()?;
                 agent.set(AgentConfig::default())?;
                 return Ok(ExitCode::SUCCESS);
             }

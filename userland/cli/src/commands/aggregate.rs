@@ -86,12 +86,6 @@ static BY_FUNCTION: LazyLock<[Field; 1]> = LazyLock::new(|| {
     }]
 });
 
-/// A row, and the container that is part of its key.
-pub(super) struct NamedRow {
-    pub(super) row: TableRow,
-    pub(super) container: RowContainer,
-}
-
 /// Tables that are read again and again.
 pub(super) struct Counting {
     tables: Vec<Table>,
@@ -387,7 +381,7 @@ impl Counting {
     /// has their room back.
     pub(super) fn new_rows(&mut self, run: &Run<'_>) -> anyhow::Result<Vec<TableRow>> {
         match self.tables.as_slice() {
-            [table] if table.is_keyed() => {
+            [table] if self.is_keyed() => {
                 let mut rows = run.session.take_rows(table)?;
                 rows.rows.append(&mut self.finished.take_rows());
                 Ok(self.exits.join(rows.added_up()).rows)
@@ -399,36 +393,29 @@ impl Counting {
         }
     }
 
-    /// Names the containers of rows, as far as they are known now, and has the others looked for.
-    pub(super) fn name_rows(&mut self, rows: Vec<TableRow>) -> Vec<NamedRow> {
+    /// The container that is part of a row's key, as far as it is known; else it is looked for.
+    pub(super) fn container_of(&mut self, row: &TableRow) -> RowContainer {
         let word = self.printer.container_word();
-        let named = rows.into_iter().map(|mut row| {
-            let id = word.and_then(|word| row.key.get_mut(word));
-            let container = match (id, &mut self.containers) {
-                (Some(id), Some(containers)) => {
-                    *id = containers.whole(*id);
-                    containers.container(*id)
-                }
-                _ => RowContainer::Own,
-            };
-            NamedRow { row, container }
-        });
-        named.collect()
+        let id = word.and_then(|word| row.key.get(word));
+        match (id, &mut self.containers) {
+            (Some(id), Some(containers)) => containers.container(*id),
+            _ => RowContainer::Own,
+        }
     }
 
     /// The parts of a row's key; a container is known by its name and id, and by its pod, where it
     /// has one.
-    pub(super) fn labels(&self, named: &NamedRow) -> Labels {
-        let mut labels = self.printer.labels_of(&named.row);
+    pub(super) fn labels(&self, row: &TableRow, container: RowContainer) -> Labels {
+        let mut labels = self.printer.labels_of(row);
         let Some(word) = self.printer.container_word() else {
             return labels;
         };
         labels.retain(|(name, _)| name != CONTAINER);
-        let known = match &named.container {
+        let known = match container {
             RowContainer::Own => None,
-            RowContainer::Known(known) => Some(known.clone()),
+            RowContainer::Known(known) => Some(known),
             RowContainer::Unknown => {
-                let id = named.row.key.get(word).copied().unwrap_or(0);
+                let id = row.key.get(word).copied().unwrap_or(0);
                 labels.push((CONTAINER.to_owned(), format!("(pid namespace {id})")));
                 None
             }
@@ -446,12 +433,20 @@ impl Counting {
     }
 
     /// The stacks of rows as a profile.
-    pub(super) fn profile(&mut self, run: &Run<'_>, rows: &[NamedRow], about: &About) -> Profile {
-        let labelled = rows.iter().map(|named| (self.labels(named), &named.row));
+    pub(super) fn profile(&mut self, run: &Run<'_>, rows: &[TableRow], about: &About) -> Profile {
+        let labelled = rows.iter().map(|row| {
+            let container = self.container_of(row);
+            (self.labels(row, container), row)
+        });
         let labelled: Vec<_> = labelled.collect();
         let mut names = self.live.of(&run.session);
         let rows = labelled.into_iter();
         self.printer.labelled_profile(&mut names, rows, about)
+    }
+
+    /// Whether rows are found by keys, which may fill the kernel's table.
+    pub(super) fn is_keyed(&self) -> bool {
+        matches!(self.tables.as_slice(), [table] if table.is_keyed())
     }
 
     /// Detaches, and takes what is left.

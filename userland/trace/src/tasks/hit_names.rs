@@ -19,9 +19,9 @@ const GROUPS_MAX: usize = 1 << 14;
 /// The container of a pid namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowContainer {
-    /// None: our own pid namespace.
+    /// None, or one that shares our own pid namespace.
     Own,
-    /// It has a name.
+    /// It has a name; several that share a pid namespace have one together.
     Known(NamedContainer),
     /// It has none, or none yet.
     Unknown,
@@ -102,9 +102,15 @@ impl HitNames {
                 RowContainer::Known(known.clone())
             });
         }
-        match id == self.own || id == 0 {
-            true => RowContainer::Own,
-            false => RowContainer::Unknown,
+        match self.shared.get(&id) {
+            _ if id == self.own || id == 0 => RowContainer::Own,
+            Some(shared) => RowContainer::Known(NamedContainer {
+                name: shared.clone(),
+                runtime: String::new(),
+                id: None,
+                pod: None,
+            }),
+            None => RowContainer::Unknown,
         }
     }
 

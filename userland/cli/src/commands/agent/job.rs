@@ -67,7 +67,7 @@ impl Job {
         &self.readings
     }
 
-    /// Has it end, and does not wait.
+    /// Asks it to end; does not wait.
     pub(super) fn stop(&self) {
         self.stop.stop();
     }

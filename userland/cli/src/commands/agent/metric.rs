@@ -14,15 +14,13 @@ use nsprobe_trace::attach::tracer::Tracer;
 use nsprobe_trace::signals::Stop;
 use std::time::{Duration, Instant};
 
-/// Interval between readings that nobody asks for: containers are looked for while they are there.
+/// Interval between readings of a table that fills up: containers are looked for while they are there.
 const READ: Duration = Duration::from_secs(1);
 
 /// A metric that is measured.
 pub(super) struct Measuring {
     plan: AggregatePlan,
     series: Series,
-    /// Hits of earlier runs.
-    before: Counters,
 }
 
 impl Measuring {
@@ -40,7 +38,6 @@ impl Measuring {
         Measuring {
             series: Series::new(&metric.name, &metric.help, is_summed, buckets),
             plan,
-            before: Counters::default(),
         }
     }
 }
@@ -55,11 +52,13 @@ impl Work for Measuring {
             unnamed: Unnamed::default(),
             series: &mut self.series,
         };
-        let (before, mut read) = (self.before, Instant::now());
+        let (before, mut read) = (readings.counters(), Instant::now());
         run.follow(READ, |run| {
             reader.counting.step(run)?;
             let asked = readings.asked();
-            if asked.is_some() || read.elapsed() >= READ {
+            // Of others nothing is lost until somebody asks.
+            let is_due = reader.counting.is_keyed() && read.elapsed() >= READ;
+            if asked.is_some() || is_due {
                 read = Instant::now();
                 reader.read(run)?;
             }
@@ -71,9 +70,7 @@ impl Work for Measuring {
         reader.counting.end_run(&mut run)?;
         reader.read(&run)?;
         reader.end();
-        let last = reader.reading(&run, before, false)?;
-        self.before = last.counters;
-        readings.set(0, last);
+        readings.set(0, reader.reading(&run, before, false)?);
         Ok(())
     }
 }
@@ -89,9 +86,10 @@ impl RowReader<'_> {
     fn read(&mut self, run: &Run<'_>) -> anyhow::Result<()> {
         let mut rows = self.counting.new_rows(run)?;
         rows.append(&mut self.unnamed.take());
-        for named in self.counting.name_rows(rows) {
-            if let Some(named) = self.unnamed.keep(named) {
-                self.series.add(self.counting.labels(&named), &named.row);
+        for row in rows {
+            let container = self.counting.container_of(&row);
+            if let Some(row) = self.unnamed.keep(row, &container) {
+                self.series.add(self.counting.labels(&row, container), &row);
             }
         }
         Ok(())
@@ -99,9 +97,9 @@ impl RowReader<'_> {
 
     /// Adds what has waited for a name.
     fn end(&mut self) {
-        let rows = self.unnamed.take();
-        for named in self.counting.name_rows(rows) {
-            self.series.add(self.counting.labels(&named), &named.row);
+        for row in self.unnamed.take() {
+            let container = self.counting.container_of(&row);
+            self.series.add(self.counting.labels(&row, container), &row);
         }
     }
 

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 const READ: Duration = Duration::from_secs(1);
 /// Most stacks of an interval.
 const STACKS_MAX: usize = 20_000;
-/// Fewest rows of the kernel's table.
+/// Fewest and most rows of the kernel's table, which is emptied at each reading.
 const ROWS_MIN: u64 = 512;
+const ROWS_MAX: u32 = 4096;
 /// Memory for names and the files that they come from, in bytes.
 const NAMES_BYTES: u64 = 64 << 20;
 
@@ -37,8 +38,6 @@ pub(super) struct Profiling {
     belts: Arc<Belts>,
     /// What is taken when nothing is slowed.
     placeless: Option<Placeless>,
-    /// Hits of earlier runs.
-    before: Counters,
     /// Hits whose stacks there was no room for.
     dropped: u64,
 }
@@ -52,6 +51,7 @@ impl Profiling {
     ) -> Profiling {
         let mut plan = profile.counted;
         plan.options.stop = Some(stop);
+        plan.rows = plan.rows.min(ROWS_MAX);
         if let Some(hz) = plan.options.placeless.and_then(Placeless::samples_hz) {
             // Twice what comes between two readings.
             let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
@@ -66,7 +66,6 @@ impl Profiling {
             plan,
             interval: profile.interval,
             outputs,
-            before: Counters::default(),
             dropped: 0,
         }
     }
@@ -83,13 +82,18 @@ impl Profiling {
             start_unix_ns: interval.start_unix_ns,
             elapsed: interval.begun.elapsed(),
         };
-        let named = counting.name_rows(interval.rows);
-        let profile = counting.profile(run, &named, &about);
+        let profile = counting.profile(run, &interval.rows, &about);
         self.outputs.profile(&self.name, &profile)
     }
 
-    fn reading(&self, run: &Run<'_>, dropped: u64, is_up: bool) -> anyhow::Result<Reading> {
-        let mut counters = self.before;
+    fn reading(
+        &self,
+        run: &Run<'_>,
+        before: Counters,
+        dropped: u64,
+        is_up: bool,
+    ) -> anyhow::Result<Reading> {
+        let mut counters = before;
         counters += run.counters()?;
         let dropped = Family {
             name: "nsprobe_profile_dropped".to_owned(),
@@ -97,7 +101,7 @@ impl Profiling {
             unit: None,
             points: Points::Counter(vec![NumberPoint {
                 labels: vec![("job".to_owned(), self.name.clone())],
-                value: (self.dropped + dropped) as f64,
+                value: dropped as f64,
             }]),
         };
         Ok(Reading {
@@ -127,6 +131,14 @@ impl Interval {
     /// Adds rows; returns how many hits there was no room for.
     fn add(&mut self, rows: Vec<TableRow>) -> u64 {
         self.rows.extend(rows);
+        match self.rows.len() > 2 * STACKS_MAX {
+            true => self.add_up(),
+            false => 0,
+        }
+    }
+
+    /// Adds up the rows of each stack; returns how many hits there was no room for.
+    fn add_up(&mut self) -> u64 {
         let rows = Rows {
             rows: std::mem::take(&mut self.rows),
             ..Rows::default()
@@ -153,24 +165,29 @@ impl Work for Profiling {
 impl Profiling {
     /// Takes profiles until it is stopped, or the rate is to change.
     fn run(&mut self, level: u32, readings: &Readings) -> anyhow::Result<()> {
+        let before = readings.counters();
         let mut tracer = Tracer::new(&self.plan.options)?;
         let (mut counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
         readings.set_up(true);
         let mut interval = Interval::begin();
-        let (mut dropped, mut read) = (0, Instant::now());
+        let (mut dropped, mut read) = (self.dropped, Instant::now());
         run.follow(READ, |run| {
             counting.step(run)?;
             if read.elapsed() >= READ {
                 read = Instant::now();
-                dropped += interval.add(counting.new_rows(run)?);
+                let rows = counting.new_rows(run)?;
+                // Containers are looked for while they are there.
+                rows.iter().for_each(|row| drop(counting.container_of(row)));
+                dropped += interval.add(rows);
                 self.belts.look();
             }
             if interval.begun.elapsed() >= self.interval {
-                let over = std::mem::replace(&mut interval, Interval::begin());
+                let mut over = std::mem::replace(&mut interval, Interval::begin());
+                dropped += over.add_up();
                 self.send(&mut counting, run, over)?;
             }
             if let Some(asked) = readings.asked() {
-                readings.set(asked, self.reading(run, dropped, true)?);
+                readings.set(asked, self.reading(run, before, dropped, true)?);
             }
             Ok(match self.belts.level() == level {
                 true => Pace::Wait,
@@ -178,12 +195,11 @@ impl Profiling {
             })
         })?;
         counting.end_run(&mut run)?;
-        dropped += interval.add(counting.new_rows(&run)?);
+        dropped += interval.add(counting.new_rows(&run)?) + interval.add_up();
         self.send(&mut counting, &run, interval)?;
-        let last = self.reading(&run, dropped, false)?;
+        readings.set(0, self.reading(&run, before, dropped, false)?);
         drop(run);
-        (self.before, self.dropped) = (last.counters, self.dropped + dropped);
-        readings.set(0, last);
+        self.dropped = dropped;
         Ok(())
     }
 }

@@ -21,10 +21,10 @@ pub(super) struct Reading {
     pub(super) families: Vec<Family>,
 }
 
-/// Asked for by some threads, made by one.
+/// A reading that several threads ask for and one thread makes.
 #[derive(Debug)]
 pub(super) struct Readings {
-    /// Wakes the one.
+    /// Wakes the thread that makes it.
     stop: Stop,
     state: Mutex<State>,
     made: Condvar,
@@ -49,6 +49,11 @@ impl Readings {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hits of all earlier runs, as far as they were read.
+    pub(super) fn counters(&self) -> Counters {
+        self.lock().last.counters
     }
 
     /// Asks for a reading, and says which one it is.
@@ -88,7 +93,7 @@ impl Readings {
         self.made.notify_all();
     }
 
-    /// Whether there is one that answers; what was read last stays.
+    /// Sets whether the probes are attached; the last reading stays.
     pub(super) fn set_up(&self, is_up: bool) {
         self.lock().last.is_up = is_up;
         self.made.notify_all();

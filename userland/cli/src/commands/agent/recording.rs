@@ -8,7 +8,6 @@ use crate::args::{RecordPlan, RecordingPlan};
 use crate::commands::record::record;
 use crate::output::summary;
 use anyhow::Context;
-use libnsprobe::Counters;
 use nsprobe_telemetry::{Family, NumberPoint, Points};
 use nsprobe_trace::signals::Stop;
 use std::fs::{self, DirBuilder};
@@ -28,8 +27,6 @@ pub(super) struct Recording {
     plan: RecordPlan,
     files: Files,
     stop: Stop,
-    /// Hits of earlier files.
-    before: Counters,
 }
 
 /// The files of a recording: `NAME-20260131T235959.123.nsprobe`, in UTC.
@@ -61,7 +58,6 @@ impl Recording {
                 max_age: recording.max_age,
             },
             stop,
-            before: Counters::default(),
         }
     }
 
@@ -69,9 +65,10 @@ impl Recording {
     fn record(&mut self, readings: &Readings) -> anyhow::Result<()> {
         let others: u64 = self.files.prune()?.iter().map(|file| file.bytes).sum();
         self.plan.record.output = self.files.next()?;
-        let (files, before) = (&self.files, self.before);
+        let (files, mut counters) = (&self.files, readings.counters());
+        let before = counters;
         let most = files.max_bytes / PARTS;
-        let mut last = Counters::default();
+        let mut is_up = false;
         let (summary, _) = record(&self.plan, |run, bytes| {
             if let Some(asked) = readings.asked() {
                 let mut counters = before;
@@ -83,15 +80,15 @@ impl Recording {
                     families,
                 };
                 readings.set(asked, reading);
-            } else {
+            } else if !is_up {
                 readings.set_up(true);
             }
+            is_up = true;
             Ok((bytes >= most).then(|| "the file is full".to_owned()))
         })?;
         for probe in &summary.probes {
-            last += probe.counters;
+            counters += probe.counters;
         }
-        self.before += last;
         // Losses, and what failed.
         summary::tell(&summary, crate::args::Detail::Quiet)?;
         let bytes: u64 = self.files.prune()?.iter().map(|file| file.bytes).sum();
@@ -99,7 +96,7 @@ impl Recording {
             0,
             Reading {
                 is_up: false,
-                counters: self.before,
+                counters,
                 families: vec![self.files.family(bytes)],
             },
         );

@@ -15,8 +15,9 @@ const OF_CONTAINER_MAX: usize = SERIES_MAX / 8 * 7;
 const KEPT: Duration = Duration::from_secs(3600);
 /// Interval between looks for such.
 const LOOK: Duration = Duration::from_secs(60);
-/// The label of what there is no series for, as OpenTelemetry's metrics have it.
-const OVERFLOW: &str = "otel_metric_overflow";
+/// The label of what there is no series for, as OpenTelemetry's metrics have it; Prometheus has `_` for
+/// the dots.
+const OVERFLOW: &str = "otel.metric.overflow";
 
 /// What one series has added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rows of containers that have no name yet.
 
-use crate::commands::aggregate::NamedRow;
 use libnsprobe::{Rows, TableRow};
 use nsprobe_trace::tasks::RowContainer;
 use std::collections::HashMap;
@@ -33,20 +32,41 @@ impl Unnamed {
     }
 
     /// Keeps a row whose container may get a name; else gives it back.
-    pub(super) fn keep(&mut self, named: NamedRow) -> Option<NamedRow> {
-        if named.container != RowContainer::Unknown {
-            self.since.remove(&named.row.key);
-            return Some(named);
+    pub(super) fn keep(&mut self, row: TableRow, container: &RowContainer) -> Option<TableRow> {
+        if *container != RowContainer::Unknown {
+            self.since.remove(&row.key);
+            return Some(row);
         }
         if self.rows.len() >= ROWS_MAX || self.since.len() >= KEYS_MAX {
             self.since.retain(|_, since| since.elapsed() < PATIENCE);
-            return Some(named);
+            return Some(row);
         }
-        let since = self.since.entry(named.row.key.clone());
+        let since = self.since.entry(row.key.clone());
         if since.or_insert_with(Instant::now).elapsed() >= PATIENCE {
-            return Some(named);
+            return Some(row);
         }
-        self.rows.push(named.row);
+        self.rows.push(row);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_wait_for_a_name_and_are_added_up_meanwhile() {
+        let row = |count| TableRow {
+            key: vec![7],
+            count,
+            ..TableRow::default()
+        };
+        let mut unnamed = Unnamed::default();
+        assert_eq!(unnamed.keep(row(1), &RowContainer::Unknown), None);
+        assert_eq!(unnamed.keep(row(2), &RowContainer::Unknown), None);
+        let waiting = unnamed.take();
+        assert_eq!(waiting, [row(3)]);
+        assert_eq!(unnamed.keep(row(3), &RowContainer::Own), Some(row(3)));
+        assert!(unnamed.take().is_empty());
     }
 }
