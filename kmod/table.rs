@@ -7,8 +7,8 @@
 //! so that it never waits for a task that was preempted. One key may get two rows that way; the
 //! reader adds them up.
 //!
-//! A reader may take rows out. It claims them, so that no new hit finds them, and waits for the hits
-//! that have: each adds to its row within the read section of its handler, or of RCU.
+//! A reader may take rows out. It claims them, so that no further hit finds them, and waits for those
+//! that did: a hit adds to its row within the read section of its handler, or of RCU.
 //!
 //! One container does not take the table from others: a container that has all other rows of a set
 //! does not get the last one.
@@ -323,11 +323,16 @@ impl Table {
         rows.replaced = self.replaced.load(Relaxed);
     }
 
-    /// Claims up to `most` rows, for [`copy_taken`](Self::copy_taken): hits find them no more. Returns
-    /// where to go on, or zero at the end. From one set to the next, so that few of a set are claimed
-    /// at a time: its hits find room beside them. Task context.
+    /// Claims up to `most` rows from position `next` on; hits do not find them any more. Returns the
+    /// next position, zero at the end. Positions go from set to set: a set whose rows were all claimed
+    /// at once would turn hits away. Task context.
     #[inline(always)]
-    pub(crate) fn claim_rows(&self, next: usize, taken: &mut KVVec<Taken>, most: usize) -> usize {
+    pub(crate) fn claim_rows(
+        &self,
+        next: usize,
+        taken: &mut KVVec<TakenRow>,
+        most: usize,
+    ) -> usize {
         let sets = (self.shape.rows / WAYS).max(1);
         let mut at = next;
         while at < self.shape.rows && taken.len() < most {
@@ -341,7 +346,7 @@ impl Table {
                 continue;
             }
             // There is room for `most`.
-            let _ = taken.push(Taken { index, state }, GFP_REQUEST);
+            let _ = taken.push(TakenRow { index, state }, GFP_REQUEST);
         }
         if at < self.shape.rows {
             at
@@ -350,10 +355,10 @@ impl Table {
         }
     }
 
-    /// Copies a claimed row, that hits no longer see, into `out`, which has room for it; `None` if
-    /// nothing was added to it. Task context.
+    /// Copies a claimed row, to which no hit adds any more, into `out`, which has room for it; `None`
+    /// if it is empty. Task context.
     #[inline(always)]
-    pub(crate) fn copy_taken(&self, taken: &Taken, out: &mut KVVec<u64>) -> Result<Option<()>> {
+    pub(crate) fn copy_taken(&self, taken: &TakenRow, out: &mut KVVec<u64>) -> Result<Option<()>> {
         let place = self.place(taken.index).ok_or(ENOENT)?;
         if place.get(COUNT) == 0 {
             return Ok(None);
@@ -362,8 +367,8 @@ impl Table {
         Ok(Some(()))
     }
 
-    /// Frees a claimed row that hits no longer see.
-    pub(crate) fn free_taken(&self, taken: &Taken) {
+    /// Frees a claimed row, to which no hit adds any more.
+    pub(crate) fn free_taken(&self, taken: &TakenRow) {
         if let Some(place) = self.place(taken.index) {
             place.clear();
             taken.claimed(place).free();
@@ -371,7 +376,7 @@ impl Table {
     }
 
     /// Puts a claimed row back.
-    pub(crate) fn put_back(&self, taken: &Taken) {
+    pub(crate) fn put_back(&self, taken: &TakenRow) {
         if let Some(place) = self.place(taken.index) {
             taken.claimed(place).publish(taken.state);
         }
@@ -408,12 +413,12 @@ enum Scan<'a> {
 
 /// A row that a reader has claimed, with the state that it had.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct TakenRow {
     index: usize,
     state: u64,
 }
 
-impl Taken {
+impl TakenRow {
     fn claimed<'a>(&self, place: Place<'a>) -> Claimed<'a> {
         Claimed {
             place,
