@@ -17,6 +17,7 @@ pub mod mappings;
 mod mount_view;
 pub mod namespace;
 mod panics;
+mod pid_space;
 pub mod process;
 mod view;
 
@@ -28,8 +29,9 @@ pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use mount_view::MountView;
 pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
+pub use pid_space::PidSpace;
 pub use process::{
-    all_processes, processes_in_pid_namespace, thread_state, thread_time, PidSpace, Process, RootId,
+    all_processes, processes_in_pid_namespace, thread_state, thread_time, Process, RootId,
 };
 
 /// The result of everything here that can fail.

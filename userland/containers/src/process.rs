@@ -1,56 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process, held in a way that a recycled pid cannot fake.
 
-use crate::{mappings, Library, Mapping, Result, TargetError};
+use crate::{mappings, Library, Mapping, PidSpace, Result, TargetError};
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, AtFlags, OFlag};
-use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
+use nix::sys::stat::{fstatat, FileStat, Mode};
 use nix::unistd::{sysconf, SysconfVar};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Largest file below `/proc/PID` that is read, in bytes: the mappings of a
 /// process at the default limit of 65,530, each with a path of 1 KiB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// A pid namespace: two are the same when their ids are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PidSpace {
-    /// The id, which no other namespace ever gets.
-    pub id: u64,
-    /// The inode number, which the kernel gives again.
-    pub inum: u32,
-}
-
-impl PidSpace {
-    /// That of a file below `/proc/PID/ns`.
-    fn of(file: &impl AsFd) -> nix::Result<PidSpace> {
-        let inum = fstat(file)?.st_ino as u32;
-        let mut id = 0;
-        // SAFETY: NS_GET_ID writes 64 bits, for which there is room.
-        #[expect(unsafe_code, reason = "no crate has NS_GET_ID")]
-        let got = unsafe { ns_get_id(file.as_fd().as_raw_fd(), &mut id) };
-        match got {
-            Ok(_) => Ok(PidSpace { id, inum }),
-            // Before 6.18 namespaces have no ids; the module does not load there.
-            Err(Errno::ENOTTY) => Ok(PidSpace {
-                id: inum.into(),
-                inum,
-            }),
-            Err(errno) => Err(errno),
-        }
-    }
-}
-
-nix::ioctl_read!(
-    /// NS_GET_ID of linux/nsfs.h: the id of a namespace, from 6.18 on.
-    ns_get_id,
-    0xb7,
-    13,
-    u64
-);
 
 /// A process: every read goes through a directory handle of `/proc/PID`, which
 /// dies with the process even when its number is used again.

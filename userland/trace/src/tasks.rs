@@ -16,7 +16,7 @@ pub use describe::{command_line, is_there, state_letter, PlaceLine, TaskLine};
 pub use hit_names::{full_notes, HitNames, RowContainer};
 pub(crate) use live::name_of;
 pub use live::LivePlaces;
-pub(crate) use namer::{ContainerKey, FoundContainer, Namer};
+pub(crate) use namer::{ContainerKey, FoundContainer, Namer, CONTAINERS_MAX};
 pub use place::{space_of, NamedContainer, Place, Places};
 pub use scope::SelectedTasks;
 pub use source::{CpuReading, CpuRow, Dump, TaskSource};

@@ -61,6 +61,11 @@ impl Processes for Machine {
         Ok(self.tasks.iter().map(|(task, _)| task.clone()).collect())
     }
 
+    fn pid_namespace(&self, pid: u32) -> Option<PidSpace> {
+        let found = self.tasks.iter().find(|(task, _)| task.pid == pid);
+        found.map(|(task, _)| task.pid_namespace)
+    }
+
     fn details(&self, pid: u32) -> Option<Details> {
         let found = self.tasks.iter().find(|(task, _)| task.pid == pid);
         found.map(|(_, details)| details.clone())

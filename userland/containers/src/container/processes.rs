@@ -48,6 +48,8 @@ impl Details {
 pub(super) trait Processes {
     /// All that can be seen, by rising pid.
     fn all(&self) -> Result<Vec<Task>>;
+    /// That of a process.
+    fn pid_namespace(&self, pid: u32) -> Option<PidSpace>;
     /// `None` when it has ended, or is nothing that we may see.
     fn details(&self, pid: u32) -> Option<Details>;
     /// The inode number of a control group's directory, which is its id.
@@ -72,6 +74,10 @@ impl<P: Processes> Processes for Alone<'_, P> {
         Ok(vec![self.task.clone()])
     }
 
+    fn pid_namespace(&self, pid: u32) -> Option<PidSpace> {
+        self.among.pid_namespace(pid)
+    }
+
     fn details(&self, pid: u32) -> Option<Details> {
         self.among.details(pid)
     }
@@ -94,6 +100,10 @@ impl Processes for Living {
         let task = |pid: u32| Living::task(&Process::open(pid).ok()?);
         // Those that end meanwhile are none.
         Ok(all_processes()?.into_iter().filter_map(task).collect())
+    }
+
+    fn pid_namespace(&self, pid: u32) -> Option<PidSpace> {
+        Process::open(pid).ok()?.pid_namespace().ok()
     }
 
     fn details(&self, pid: u32) -> Option<Details> {

@@ -80,15 +80,43 @@ impl Containers {
         Ok(())
     }
 
-    /// Adds the container whose first process a task is, without a look at all others, which takes
-    /// long where there are thousands; false where that does not tell: one within another, or that
-    /// shares its pid namespace.
+    /// Looks at containers by their first processes, without a look at all others, which takes long
+    /// where there are thousands; false where that takes [`Containers::refresh`].
+    pub fn look_at(&mut self, firsts: &[Process]) -> bool {
+        if firsts.is_empty() {
+            return true;
+        }
+        let findings = findings();
+        let mut is_enough = true;
+        for task in firsts.iter().filter_map(Living::task) {
+            is_enough &= matches!(self.add_alone(&Living, &task, &findings), Ok(true));
+        }
+        is_enough
+    }
+
+    /// Adds the container whose first process a task is; false where that does not tell: one within
+    /// another, or that shares its pid namespace.
     pub(super) fn add_alone(
         &mut self,
         processes: &impl Processes,
         task: &Task,
         findings: &Findings,
     ) -> Result<bool> {
+        let mut claimed = findings.known.iter().filter_map(|known| known.claim.pid);
+        let shares =
+            |pid| pid != task.pid && processes.pid_namespace(pid) == Some(task.pid_namespace);
+        if claimed.any(shares) {
+            return Ok(false);
+        }
+        let is_it = |one: &Container| {
+            let init = one.init.map(|init| (init.pid, init.pid_namespace));
+            init == Some((task.pid, task.pid_namespace))
+        };
+        let known = self.all.iter().position(is_it);
+        let has_name = |one: &Container| one.runtime != Runtime::Bare;
+        if known.and_then(|at| self.all.get(at)).is_some_and(has_name) {
+            return Ok(true);
+        }
         let Some(details) = processes.details(task.pid) else {
             return Ok(false);
         };
@@ -105,18 +133,17 @@ impl Containers {
         let mut new = join::join(&alone, &findings.known, &findings.problems, self.ours)?;
         own_namespaces(&mut new);
         name_pods(&mut new, &findings.pods);
-        let is_it = |one: &Container| one.init.is_some_and(|init| init.pid == task.pid);
         let Some(one) = new.into_iter().find(is_it) else {
             return Ok(false);
         };
         let was_stopped = |old: &Container| old.init.is_none() && identity(old) == identity(&one);
-        let at = self.all.iter().position(was_stopped);
+        let at = known.or_else(|| self.all.iter().position(was_stopped));
         let at = at.unwrap_or(self.all.len());
         match self.all.get_mut(at) {
             Some(old) => *old = one,
             None => self.all.push(one),
         }
-        let mut left = GROUPS_MAX;
+        let mut left = GROUPS_MAX.saturating_sub(self.by_cgroup.len());
         self.index_groups(at, &mut left);
         self.index_namespace(at);
         Ok(true)
@@ -134,6 +161,11 @@ impl Containers {
         // A namespace made within a container.
         let inner = space.filter(|space| space.runtime == Runtime::Bare);
         Some(inner.unwrap_or(group))
+    }
+
+    /// Whether a control group is that of a container, or below it.
+    pub fn has_group(&self, cgroup_id: u64) -> bool {
+        self.by_cgroup.contains_key(&cgroup_id)
     }
 
     /// The control group of the container that a process is in, as far as its name shows that it is

@@ -2,10 +2,11 @@
 //! The names of the containers that hits come from, while a trace runs.
 
 use super::live::{is_container, known};
-use super::{ContainerKey, FoundContainer, LivePlaces, NamedContainer, Namer};
+use super::{ContainerKey, FoundContainer, LivePlaces, NamedContainer, Namer, CONTAINERS_MAX};
 use crate::attach::run::Added;
 use crate::attach::target::Target;
 use libnsprobe::Session;
+use lru::LruCache;
 use nsprobe_containers::container::ContainerTasks;
 use nsprobe_containers::{Containers, PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,7 +35,7 @@ pub struct HitNames {
     /// Our own pid namespace, which is no container's.
     own: u64,
     /// By control group, zero where that does not matter, and pid namespace.
-    names: HashMap<(u64, u64), NamedContainer>,
+    names: LruCache<(u64, u64), NamedContainer>,
     /// What namespaces are called that containers share.
     shared: HashMap<u64, String>,
     groups: HashMap<u32, (Instant, Option<u64>)>,
@@ -46,11 +47,16 @@ impl HitNames {
     pub fn start() -> anyhow::Result<HitNames> {
         let mut places = LivePlaces::default();
         places.refresh()?;
-        let names = places.namespaces().into_iter();
-        let names = names.map(|(id, name)| ((0, id), name));
+        let mut names = LruCache::new(CONTAINERS_MAX);
+        for (id, name) in places.namespaces() {
+            names.put((0, id), name);
+        }
+        for (key, name) in places.groups() {
+            names.put(key, name);
+        }
         Ok(HitNames {
             own: Process::open(std::process::id())?.pid_namespace()?.id,
-            names: names.chain(places.groups()).collect(),
+            names,
             shared: places.shared(),
             groups: HashMap::new(),
             namer: Namer::start()?,
@@ -65,9 +71,7 @@ impl HitNames {
                 let init = container.init.filter(|init| init.owns_namespace);
                 if let (Some(init), true) = (init, is_container(container)) {
                     let id = init.pid_namespace.id;
-                    self.names
-                        .entry((0, id))
-                        .or_insert_with(|| known(container));
+                    self.names.get_or_insert((0, id), || known(container));
                 }
             }
         }
@@ -76,7 +80,7 @@ impl HitNames {
                 && matches!(running.scope()?, ContainerTasks::Cgroup(_))
             {
                 let id = running.pid_namespace()?.id;
-                self.names.insert((0, id), known(&running.container));
+                self.names.put((0, id), known(&running.container));
             }
         }
         Ok(self)
@@ -142,7 +146,7 @@ impl HitNames {
     }
 
     fn look_up(&mut self, cgroup: u64, id: u64) -> Option<String> {
-        if !self.names.contains_key(&(cgroup, id)) {
+        if !self.names.contains(&(cgroup, id)) {
             self.namer.want(ContainerKey {
                 cgroup,
                 pid_namespace: PidSpace { id, inum: 0 },
@@ -156,7 +160,7 @@ impl HitNames {
 
     /// The pid namespace that stands for the container of another: its first.
     pub fn whole(&self, id: u64) -> u64 {
-        let Some(known) = self.names.get(&(0, id)).filter(|known| known.id.is_some()) else {
+        let Some(known) = self.names.peek(&(0, id)).filter(|known| known.id.is_some()) else {
             return id;
         };
         let same = self.names.iter().filter(|(_, other)| *other == known);
@@ -170,14 +174,13 @@ impl HitNames {
     }
 
     fn take(&mut self, found: Vec<FoundContainer>) {
-        let names = found.into_iter().map(|found| {
+        for found in found {
             let ContainerKey {
                 cgroup,
                 pid_namespace,
             } = found.key;
-            ((cgroup, pid_namespace.id), found.known)
-        });
-        self.names.extend(names);
+            self.names.put((cgroup, pid_namespace.id), found.known);
+        }
     }
 
     /// The control group of the container that a process is in.
@@ -248,15 +251,19 @@ mod tests {
             id: Some(format!("{name}'s id")),
             pod: None,
         };
+        let mut known = LruCache::new(CONTAINERS_MAX);
+        for (key, called) in [
+            ((0, 78), "web"),
+            ((0, 90), "web"),
+            ((5, 77), "ts"),
+            ((6, 77), "tt"),
+            ((6, 1), "host's"),
+        ] {
+            known.put(key, name(called));
+        }
         let mut names = HitNames {
             own: 1,
-            names: HashMap::from([
-                ((0, 78), name("web")),
-                ((0, 90), name("web")),
-                ((5, 77), name("ts")),
-                ((6, 77), name("tt")),
-                ((6, 1), name("host's")),
-            ]),
+            names: known,
             shared: HashMap::from([(77, "ts or tt (one pid namespace)".to_owned())]),
             groups: HashMap::from([(10, group(5)), (11, group(6)), (12, group(7))]),
             namer: Namer::start().expect("a thread"),

@@ -4,8 +4,8 @@
 use super::{ContainerKey, FoundContainer, NamedContainer, Places};
 use libnsprobe::Reader;
 use nsprobe_containers::container::Runtime;
-use nsprobe_containers::{Container, Containers};
-use std::collections::HashMap;
+use nsprobe_containers::{Container, Containers, PidSpace};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// Most pid namespaces within one another: the kernel has no more (`MAX_PID_NS_LEVEL`).
@@ -21,6 +21,28 @@ impl LivePlaces {
     /// Looks for containers again, and keeps those that were known before.
     pub fn refresh(&mut self) -> anyhow::Result<()> {
         Ok(self.all.refresh()?)
+    }
+
+    /// Looks for the containers of these keys, and at all others only where that takes it. What
+    /// cannot be read names nothing.
+    pub(crate) fn look_for(&mut self, keys: &[ContainerKey]) {
+        let mut is_enough = true;
+        let mut firsts = Vec::new();
+        let namespaces = keys.iter().map(|key| key.pid_namespace.id);
+        let namespaces: BTreeSet<u64> = namespaces.filter(|id| *id != 0).collect();
+        for id in namespaces {
+            match PidSpace::first_process(id) {
+                Ok(first) => firsts.extend(first),
+                Err(_) => is_enough = false,
+            }
+        }
+        is_enough &= self.all.look_at(&firsts);
+        is_enough &= keys
+            .iter()
+            .all(|key| key.cgroup == 0 || self.all.has_group(key.cgroup));
+        if !is_enough {
+            let _ = self.refresh();
+        }
     }
 
     /// Those that have a pid namespace of their own, by its id; a namespace within one is a part of

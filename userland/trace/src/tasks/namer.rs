@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the names of containers in a thread of its own: that takes a look at all processes
-//! and at files, and the rings must not wait for it.
+//! Finds the names of containers in a thread of its own, which all of a process share: that takes a
+//! look at processes and at files, and the rings must not wait for it.
 
 use super::{LivePlaces, NamedContainer, Places};
 use anyhow::Context;
 use libnsprobe::Reader;
+use lru::LruCache;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nsprobe_containers::PidSpace;
-use std::collections::HashSet;
+use std::mem::take;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// After which times it is looked for a container: its runtime may write its files after
@@ -20,9 +24,16 @@ const LOOKS: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
 ];
-/// Most containers that are looked for; a program that makes namespaces in a loop must not
-/// fill the memory.
-const KEYS_MAX: usize = 1 << 16;
+/// How many times as long as a look takes it rests: whatever makes namespaces in a loop, it takes a
+/// twentieth of a CPU.
+const RESTS: u32 = 19;
+/// Most that are looked for at a time.
+const PENDING_MAX: usize = 1 << 16;
+/// Most containers that are kept in mind; those that were of use last stay.
+pub(crate) const CONTAINERS_MAX: NonZeroUsize = match NonZeroUsize::new(1 << 14) {
+    Some(most) => most,
+    None => NonZeroUsize::MIN,
+};
 
 /// Identifies a container by the data of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,40 +53,44 @@ pub(crate) struct FoundContainer {
     pub(crate) time_ns: u64,
 }
 
+/// Asks for the names of containers, once for each.
 pub(crate) struct Namer {
-    wanted: Option<Sender<ContainerKey>>,
+    search: Arc<Search>,
+    client: u64,
+    answers: Option<Sender<FoundContainer>>,
     found: Receiver<FoundContainer>,
-    asked: HashSet<ContainerKey>,
-    thread: Option<JoinHandle<()>>,
+    asked: LruCache<ContainerKey, ()>,
 }
 
 impl Namer {
     pub(crate) fn start() -> anyhow::Result<Namer> {
-        let (wanted, asked) = mpsc::channel();
         let (answers, found) = mpsc::channel();
-        let thread = thread::Builder::new().name("names".to_owned());
-        // It has our signals blocked from its first instruction on: they are for the thread that
-        // waits for them, and here would end the program.
-        let ours = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let thread = thread.spawn(move || ContainerSearch::default().run(&asked, &answers));
-        ours.thread_set_mask()?;
+        let search = Search::shared()?;
         Ok(Namer {
-            wanted: Some(wanted),
+            client: search.clients.fetch_add(1, Ordering::Relaxed),
+            search,
+            answers: Some(answers),
             found,
-            asked: HashSet::new(),
-            thread: Some(thread.context("cannot start a thread")?),
+            asked: LruCache::new(CONTAINERS_MAX),
         })
     }
 
     /// A task was seen there.
     pub(crate) fn want(&mut self, key: ContainerKey) {
         let is_nowhere = key.cgroup == 0 && key.pid_namespace.id == 0;
-        if is_nowhere || self.asked.len() >= KEYS_MAX || !self.asked.insert(key) {
-            return;
+        if !is_nowhere && self.asked.put(key, ()).is_none() {
+            self.ask(Some(key));
         }
-        if let Some(wanted) = &self.wanted {
+    }
+
+    fn ask(&self, key: Option<ContainerKey>) {
+        if let Some(answers) = self.answers.clone() {
             // When the thread is gone, there are no names.
-            let _ = wanted.send(key);
+            let _ = self.search.requests.send(Request {
+                client: self.client,
+                key,
+                answers,
+            });
         }
     }
 
@@ -86,69 +101,170 @@ impl Namer {
 
     /// Has what is missing looked for once more; the rest of what is found.
     pub(crate) fn finish(&mut self) -> Vec<FoundContainer> {
-        drop(self.wanted.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic in it was reported; what it found before is valid.
-            let _ = thread.join();
+        self.ask(None);
+        self.answers = None;
+        // Until the search has given its answers back.
+        self.found.iter().collect()
+    }
+}
+
+/// The search that all of this process share.
+struct Search {
+    requests: Sender<Request>,
+    clients: AtomicU64,
+}
+
+/// What a client asks for: a container, or, before it ends, the last look for its others.
+struct Request {
+    client: u64,
+    key: Option<ContainerKey>,
+    answers: Sender<FoundContainer>,
+}
+
+impl Search {
+    /// The thread ends with its last client.
+    fn shared() -> anyhow::Result<Arc<Search>> {
+        static SHARED: Mutex<Weak<Search>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(search) = shared.upgrade() {
+            return Ok(search);
         }
-        self.found()
+        let (requests, asked) = mpsc::channel();
+        let thread = thread::Builder::new().name("names".to_owned());
+        // It has our signals blocked from its first instruction on: they are for the thread that
+        // waits for them, and here would end the program.
+        let ours = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let thread = thread.spawn(move || ContainerSearch::new().run(&asked));
+        ours.thread_set_mask()?;
+        thread.context("cannot start a thread")?;
+        let search = Arc::new(Search {
+            requests,
+            clients: AtomicU64::new(0),
+        });
+        *shared = Arc::downgrade(&search);
+        Ok(search)
+    }
+}
+
+/// A container that is looked for.
+struct Pending {
+    request: Request,
+    key: ContainerKey,
+    looks: usize,
+    /// When it is looked for next.
+    due: Instant,
+}
+
+impl Pending {
+    /// Hands its name out, if it has one; true unless that is still to come.
+    fn is_done(&self, places: &LivePlaces) -> bool {
+        let key = self.key;
+        let Some(known) = places.container(key.cgroup, key.pid_namespace.id) else {
+            return false;
+        };
+        let found = FoundContainer {
+            key,
+            known: (*known).clone(),
+            time_ns: Reader::now(),
+        };
+        // A client that has gone needs no names.
+        let _ = self.request.answers.send(found);
+        true
     }
 }
 
 /// State of the thread.
-#[derive(Default)]
 struct ContainerSearch {
     places: LivePlaces,
-    /// Pending look-ups: key, number of attempts, and time of the next one.
-    waiting: Vec<(ContainerKey, usize, Instant)>,
+    pending: Vec<Pending>,
+    /// When it has rested from its last look.
+    rested: Instant,
 }
 
 impl ContainerSearch {
-    fn run(&mut self, asked: &Receiver<ContainerKey>, answers: &Sender<FoundContainer>) {
-        let mut is_over = false;
-        while !is_over {
-            let due = self.waiting.iter().map(|(.., due)| *due).min();
-            let key = match due {
-                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => asked.recv_timeout(due.saturating_duration_since(Instant::now())),
-            };
-            is_over = key == Err(RecvTimeoutError::Disconnected);
-            let first = |key| (key, 0, Instant::now() + LOOKS[0]);
-            self.waiting.extend(key.ok().into_iter().map(first));
-            self.waiting.extend(asked.try_iter().map(first));
-            if is_over || due.is_some_and(|due| due <= Instant::now()) {
-                self.look(answers, is_over);
-            }
+    fn new() -> ContainerSearch {
+        ContainerSearch {
+            places: LivePlaces::default(),
+            pending: Vec::new(),
+            rested: Instant::now(),
         }
     }
 
-    /// Looks for what is due.
-    fn look(&mut self, answers: &Sender<FoundContainer>, all: bool) {
-        let now = Instant::now();
-        if self.waiting.is_empty() {
+    fn run(&mut self, asked: &Receiver<Request>) {
+        loop {
+            let due = self.pending.iter().map(|one| one.due).min();
+            let due = due.map(|due| due.max(self.rested));
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let request = match left {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(left) => asked.recv_timeout(left),
+            };
+            let first = match request {
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut ending = Vec::new();
+            for request in first.into_iter().chain(asked.try_iter()) {
+                match request.key {
+                    None => ending.push(request),
+                    Some(key) if self.pending.len() < PENDING_MAX => self.pending.push(Pending {
+                        request,
+                        key,
+                        looks: 0,
+                        due: Instant::now() + LOOKS[0],
+                    }),
+                    Some(_) => {}
+                }
+            }
+            self.look(&ending);
+        }
+    }
+
+    /// Looks for what is due, and for all that is left of the clients that end.
+    fn look(&mut self, ending: &[Request]) {
+        let begun = Instant::now();
+        let is_last = |one: &Pending| ending.iter().any(|end| end.client == one.request.client);
+        let is_due = |one: &Pending| (one.due.max(self.rested) <= begun) || is_last(one);
+        let (mut due, later) = take(&mut self.pending).into_iter().partition(is_due);
+        self.pending = later;
+        if due.is_empty() {
             return;
         }
-        // Files that cannot be read name nothing.
-        let _ = self.places.refresh();
-        let places = &self.places;
-        self.waiting.retain_mut(|(key, looks, due)| {
-            if !all && *due > now {
-                return true;
-            }
-            if let Some(known) = places.container(key.cgroup, key.pid_namespace.id) {
-                let found = FoundContainer {
-                    key: *key,
-                    known: (*known).clone(),
-                    time_ns: Reader::now(),
-                };
-                return answers.send(found).is_err();
-            }
-            *looks += 1;
-            match LOOKS.get(*looks) {
-                Some(pause) => *due = now + *pause,
-                None => return false,
-            }
-            true
+        let keys: Vec<ContainerKey> = due.iter().map(|one| one.key).collect();
+        self.places.look_for(&keys);
+        due.retain_mut(|one| {
+            one.looks += 1;
+            let next = LOOKS.get(one.looks).filter(|_| !is_last(one));
+            one.due = begun + next.copied().unwrap_or_default();
+            !one.is_done(&self.places) && next.is_some()
         });
+        self.pending.append(&mut due);
+        let now = Instant::now();
+        self.rested = now + (now - begun) * RESTS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_one_search_end_alone() {
+        let mut namers = [Namer::start().unwrap(), Namer::start().unwrap()];
+        assert!(Arc::ptr_eq(&namers[0].search, &namers[1].search));
+        let key = |id| ContainerKey {
+            cgroup: 0,
+            pid_namespace: PidSpace { id, inum: 0 },
+        };
+        for namer in &mut namers {
+            namer.want(key(u64::MAX));
+            namer.want(key(u64::MAX - 1));
+        }
+        let begun = Instant::now();
+        for namer in &mut namers {
+            assert_eq!(namer.finish(), []);
+        }
+        assert!(begun.elapsed() < LOOKS[3]);
     }
 }

@@ -505,6 +505,28 @@ fn what_has_just_started_is_known_without_a_look_at_all_others() {
 }
 
 #[test]
+fn a_container_that_shares_its_namespace_is_not_looked_at_alone() {
+    let mut machine = Machine::default();
+    machine.add(&podman(WEB), 10, &[10, 1]);
+    let task = machine.tasks[0].0.clone();
+    let findings = |pid_of_other| Findings {
+        known: vec![
+            known(Runtime::Podman, WEB, "web", Claim::default()),
+            known(Runtime::Podman, DATABASE, "db", pid(pid_of_other, None)),
+        ],
+        ..Findings::default()
+    };
+    machine.add(&podman(DATABASE), 10, &[20, 2]);
+    machine.add(&podman(DATABASE), 30, &[30, 1]);
+    let mut containers = Containers::default();
+    let mut add = |findings| containers.add_alone(&machine, &task, &findings).unwrap();
+    assert!(!add(findings(20)));
+    assert!(add(findings(30)));
+    // Another one, which has come since.
+    assert!(!add(findings(20)));
+}
+
+#[test]
 fn kubernetes_names_come_from_its_labels_or_its_logs() {
     let pod = |container: &str| super::super::Pod {
         name: "shop-1".to_owned(),
