@@ -361,3 +361,39 @@ fn a_probed_file_that_ends_its_parser_is_refused_by_its_name() {
     let says = format!("nsprobe: {program}: the parser died of SIGKILL on this file\n");
     assert_eq!(text, says);
 }
+
+#[test]
+fn what_the_agent_is_to_do_is_checked() {
+    let scratch = Scratch::new("agent");
+    let path = scratch.path("agent.toml");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let documented = text("docs/agent.md");
+    let documented = documented.split("```").nth(1).unwrap();
+    let documented = documented.strip_prefix("toml").unwrap().to_owned();
+    for (right, about) in [
+        (documented, "2 metrics, 1 profile, 1 recording"),
+        (
+            text("packages/agent.toml"),
+            "1 metric, 0 profiles, 0 recordings",
+        ),
+    ] {
+        fs::write(&path, right).unwrap();
+        let output = nsprobe(&["agent", "--check", &path]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{:?}", output.stderr);
+        assert_eq!(said, format!("{path}: {about}\n"));
+    }
+    fs::write(&path, "metrics = 1\n").unwrap();
+    refuses(
+        &["agent", "--check", &path],
+        2,
+        &[&path, "unknown field `metrics`"],
+    );
+    let missing = scratch.path("missing");
+    refuses(
+        &["agent", "--check", &missing],
+        2,
+        &["cannot read", &missing],
+    );
+}

@@ -31,7 +31,8 @@ pub use mount_view::MountView;
 pub use namespace::{hurry, open_here, open_in, OpenedFile, Opener, Stamp};
 pub use pid_space::PidSpace;
 pub use process::{
-    all_processes, processes_in_pid_namespace, thread_state, thread_time, Process, RootId,
+    all_processes, own_children, processes_in_pid_namespace, thread_state, thread_time, Process,
+    RootId,
 };
 
 /// The result of everything here that can fail.

@@ -285,6 +285,19 @@ pub fn thread_time(pid: u32, span: Duration) -> io::Result<Duration> {
     Ok(Duration::from_secs_f64(threads.filter_map(lived).sum()))
 }
 
+/// The children of all threads of this process.
+pub fn own_children() -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids = |list: String| -> Vec<u32> {
+        let pids = list.split_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
+    };
+    lists.flat_map(pids).collect()
+}
+
 /// The pids of all processes, rising.
 pub fn all_processes() -> Result<Vec<u32>> {
     let entries = std::fs::read_dir("/proc").map_err(|source| TargetError::StateUnreadable {

@@ -18,6 +18,9 @@ const OWN: [(&str, &str); 4] = [
     ("tid", "thread.id"),
 ];
 
+/// Attributes that are numbers.
+const NUMBERS: [&str; 3] = ["cpu.logical_number", "process.pid", "thread.id"];
+
 /// Names and values.
 pub type Attributes = Vec<(String, String)>;
 
@@ -63,16 +66,19 @@ pub fn resource_attributes(host: Option<&str>, of_resource: &Attributes) -> Vec<
 pub fn key_value(name: &str, value: &str) -> KeyValue {
     KeyValue {
         key: name.to_owned(),
-        value: Some(text(value)),
+        value: Some(attribute_value(name, value)),
         ..KeyValue::default()
     }
 }
 
-/// A value that is text.
-pub(crate) fn text(value: &str) -> AnyValue {
-    AnyValue {
-        value: Some(any_value::Value::StringValue(value.to_owned())),
-    }
+/// The value of an attribute, of the type that it has in the conventions.
+pub(crate) fn attribute_value(name: &str, value: &str) -> AnyValue {
+    let number = value.parse().ok().filter(|_| NUMBERS.contains(&name));
+    let value = match number {
+        Some(number) => any_value::Value::IntValue(number),
+        None => any_value::Value::StringValue(value.to_owned()),
+    };
+    AnyValue { value: Some(value) }
 }
 
 #[cfg(test)]
@@ -103,5 +109,17 @@ mod tests {
             ]
         );
         assert_eq!(names(&own), ["thread.name=redis", "func=f"]);
+    }
+
+    #[test]
+    fn what_the_conventions_have_as_a_number_is_one() {
+        let number = |name, value| attribute_value(name, value).value;
+        let text = |text: &str| Some(any_value::Value::StringValue(text.to_owned()));
+        assert_eq!(
+            number("process.pid", "7"),
+            Some(any_value::Value::IntValue(7))
+        );
+        assert_eq!(number("process.pid", "(other)"), text("(other)"));
+        assert_eq!(number("thread.name", "7"), text("7"));
     }
 }

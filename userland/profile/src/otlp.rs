@@ -6,7 +6,7 @@
 //! names that are known; a place without one is the build-id of its file and an address, for a backend
 //! that looks it up.
 
-use crate::attributes::{attributes, resource_attributes, text, Attributes};
+use crate::attributes::{attribute_value, attributes, resource_attributes, Attributes};
 use crate::text::plain;
 use crate::{CodePlace, Measure, Profile, Sample, SourcePoint};
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
@@ -117,7 +117,7 @@ impl Tables {
             let key_strindex = self.string(name);
             self.attributes.1.push(proto::KeyValueAndUnit {
                 key_strindex,
-                value: Some(text(value)),
+                value: Some(attribute_value(name, value)),
                 unit_strindex: 0,
             });
         }

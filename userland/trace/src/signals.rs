@@ -13,6 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{raise, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{getpid, gettid};
+use nsprobe_containers::own_children;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
@@ -272,12 +273,11 @@ impl Work {
             if task != watch.to_string() && task != main.to_string() {
                 others_ns += used(&format!("self/task/{task}")).unwrap_or(0);
             }
-            let children = fs::read_to_string(format!("/proc/self/task/{task}/children"));
-            for child in children.unwrap_or_default().split_whitespace() {
-                // A traced command is another program.
-                if fs::read_link(format!("/proc/{child}/exe")).ok() == program {
-                    others_ns += used(child).unwrap_or(0);
-                }
+        }
+        for child in own_children() {
+            // A traced command is another program.
+            if fs::read_link(format!("/proc/{child}/exe")).ok() == program {
+                others_ns += used(&child.to_string()).unwrap_or(0);
             }
         }
         Work {

@@ -2,6 +2,8 @@
 //! Promise: `nsprobe agent` measures what its configuration says for as long as it runs, and what it
 //! hands out is what the programs did.
 
+mod churn;
+
 use crate::command::{Notes, Running};
 use crate::lab::{Lab, Traced};
 use crate::oracle::within;

@@ -62,6 +62,8 @@ pub struct Run<'a> {
     threads: Option<Threads>,
     /// Probes added during the run, until the verb takes them.
     added: Option<Added>,
+    /// How many files they are in.
+    files_added: usize,
     command: Option<Started>,
     attached: Vec<Attached>,
     /// How long it lasted, once it is over.
@@ -241,6 +243,7 @@ impl<'a> Run<'a> {
             planned_count: planned.probes.len(),
             files,
             added: None,
+            files_added: 0,
             command,
             attached,
             elapsed: Duration::ZERO,
@@ -361,6 +364,7 @@ impl<'a> Run<'a> {
         self.planned_count += planned.probes.len();
         self.attached.extend(attached);
         self.labels.extend(labels.iter().cloned());
+        self.files_added += planned.files.len();
         let added = self.added.get_or_insert_default();
         added.labels.extend(labels);
         added.files.extend(planned.files);
@@ -407,6 +411,11 @@ impl<'a> Run<'a> {
         });
         progress.hide();
         report
+    }
+
+    /// How many files of later containers are probed; they stay so when those have ended.
+    pub fn files_added(&self) -> usize {
+        self.files_added
     }
 
     /// Probes added since the last call.

@@ -23,9 +23,9 @@ impl LivePlaces {
         Ok(self.all.refresh()?)
     }
 
-    /// Looks for the containers of these keys, and at all others only where that takes it. What
-    /// cannot be read names nothing.
-    pub(crate) fn look_for(&mut self, keys: &[ContainerKey]) {
+    /// Looks for the containers of these keys alone. False if they may be others' still: that takes a
+    /// look at all.
+    pub(crate) fn look_for(&mut self, keys: &[ContainerKey]) -> bool {
         let mut is_enough = true;
         let mut firsts = Vec::new();
         let namespaces = keys.iter().map(|key| key.pid_namespace.id);
@@ -37,12 +37,8 @@ impl LivePlaces {
             }
         }
         is_enough &= self.all.look_at(&firsts);
-        is_enough &= keys
-            .iter()
-            .all(|key| key.cgroup == 0 || self.all.has_group(key.cgroup));
-        if !is_enough {
-            let _ = self.refresh();
-        }
+        let is_known = |key: &ContainerKey| key.cgroup == 0 || self.all.has_group(key.cgroup);
+        is_enough && keys.iter().all(is_known)
     }
 
     /// Those that have a pid namespace of their own, by its id; a namespace within one is a part of

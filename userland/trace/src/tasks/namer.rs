@@ -24,6 +24,8 @@ const LOOKS: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
 ];
+/// The control group that has all others, which is no container's.
+const ROOT_GROUP: u64 = 1;
 /// How many times as long as a look takes it rests: whatever makes namespaces in a loop, it takes a
 /// twentieth of a CPU.
 const RESTS: u32 = 19;
@@ -77,7 +79,7 @@ impl Namer {
 
     /// A task was seen there.
     pub(crate) fn want(&mut self, key: ContainerKey) {
-        let is_nowhere = key.cgroup == 0 && key.pid_namespace.id == 0;
+        let is_nowhere = key.cgroup <= ROOT_GROUP && key.pid_namespace.id == 0;
         if !is_nowhere && self.asked.put(key, ()).is_none() {
             self.ask(Some(key));
         }
@@ -232,12 +234,20 @@ impl ContainerSearch {
             return;
         }
         let keys: Vec<ContainerKey> = due.iter().map(|one| one.key).collect();
-        self.places.look_for(&keys);
+        // A look at all takes long, and the runtime may not have written its files yet.
+        let takes_all = due.iter().any(|one| one.looks > 0 || is_last(one));
+        let mut is_sure = self.places.look_for(&keys);
+        if !is_sure && takes_all {
+            // What cannot be read names nothing.
+            let _ = self.places.refresh();
+            is_sure = true;
+        }
         due.retain_mut(|one| {
             one.looks += 1;
             let next = LOOKS.get(one.looks).filter(|_| !is_last(one));
             one.due = begun + next.copied().unwrap_or_default();
-            !one.is_done(&self.places) && next.is_some()
+            let is_done = is_sure && one.is_done(&self.places);
+            next.is_some() && !is_done
         });
         self.pending.append(&mut due);
         let now = Instant::now();

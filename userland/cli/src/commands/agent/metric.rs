@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// Interval between readings of a table that fills up: containers are looked for while they are there.
 const READ: Duration = Duration::from_secs(1);
 
+/// After how many files of later containers a run begins anew, without those that have gone: the
+/// kernel keeps a probed file that was removed.
+pub(super) const FILES_MAX: usize = 256;
+
 /// A metric that is measured.
 pub(super) struct Measuring {
     plan: AggregatePlan,
@@ -44,6 +48,14 @@ impl Measuring {
 
 impl Work for Measuring {
     fn work(&mut self, readings: &Readings) -> anyhow::Result<()> {
+        while self.run(readings)? {}
+        Ok(())
+    }
+}
+
+impl Measuring {
+    /// Measures until it is stopped, or there is nothing more to do; true: another run is due.
+    fn run(&mut self, readings: &Readings) -> anyhow::Result<bool> {
         let mut tracer = Tracer::new(&self.plan.options)?;
         let (counting, mut run) = Counting::begin(&self.plan, &mut tracer)?;
         readings.set_up(true);
@@ -53,6 +65,7 @@ impl Work for Measuring {
             series: &mut self.series,
         };
         let (before, mut read) = (readings.counters(), Instant::now());
+        let mut is_worn = false;
         run.follow(READ, |run| {
             reader.counting.step(run)?;
             let asked = readings.asked();
@@ -65,13 +78,17 @@ impl Work for Measuring {
             if let Some(asked) = asked {
                 readings.set(asked, reader.reading(run, before, true)?);
             }
-            Ok(Pace::Wait)
+            is_worn = run.files_added() >= FILES_MAX;
+            Ok(match is_worn {
+                true => Pace::Enough("many files were probed".to_owned()),
+                false => Pace::Wait,
+            })
         })?;
         reader.counting.end_run(&mut run)?;
         reader.read(&run)?;
         reader.end();
         readings.set(0, reader.reading(&run, before, false)?);
-        Ok(())
+        Ok(is_worn)
     }
 }
 

@@ -5,6 +5,7 @@ use super::readings::Reading;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{sysconf, SysconfVar};
+use nsprobe_containers::own_children;
 use nsprobe_telemetry::{Family, Labels, NumberPoint, Points};
 use std::fs;
 
@@ -88,7 +89,7 @@ impl Usage {
             cpu_seconds: of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN),
             memory_bytes: resident_bytes("self"),
         };
-        for pid in children() {
+        for pid in own_children().iter().map(u32::to_string) {
             usage.cpu_seconds += cpu_seconds(&pid).unwrap_or(0.0);
             usage.memory_bytes += resident_bytes(&pid);
         }
@@ -139,18 +140,4 @@ fn resident_bytes(pid: &str) -> u64 {
         .nth(1)
         .and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * page.unwrap_or(4096)
-}
-
-/// The children of all threads of this process.
-fn children() -> Vec<String> {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
-    let lists = tasks.flatten().filter_map(|task| {
-        let list = fs::read_to_string(task.path().join("children")).ok()?;
-        Some(
-            list.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>(),
-        )
-    });
-    lists.flatten().collect()
 }

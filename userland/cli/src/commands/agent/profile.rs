@@ -3,6 +3,7 @@
 
 use super::belts::{slowed, Belts};
 use super::job::Work;
+use super::metric::FILES_MAX;
 use super::outputs::{now_unix_ns, Outputs};
 use super::readings::{Reading, Readings};
 use crate::args::{AggregatePlan, ProfilePlan};
@@ -163,7 +164,8 @@ impl Work for Profiling {
 }
 
 impl Profiling {
-    /// Takes profiles until it is stopped, or the rate is to change.
+    /// Takes profiles until it is stopped, or another run is due: at another rate, or without files
+    /// that have gone.
     fn run(&mut self, level: u32, readings: &Readings) -> anyhow::Result<()> {
         let before = readings.counters();
         let mut tracer = Tracer::new(&self.plan.options)?;
@@ -189,9 +191,10 @@ impl Profiling {
             if let Some(asked) = readings.asked() {
                 readings.set(asked, self.reading(run, before, dropped, true)?);
             }
-            Ok(match self.belts.level() == level {
+            let stays = self.belts.level() == level && run.files_added() < FILES_MAX;
+            Ok(match stays {
                 true => Pace::Wait,
-                false => Pace::Enough("the rate changes".to_owned()),
+                false => Pace::Enough("another run is due".to_owned()),
             })
         })?;
         counting.end_run(&mut run)?;
