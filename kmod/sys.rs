@@ -24,7 +24,6 @@
 //! - [`returns`]: the kernel's pending returns of the current task;
 //! - [`sampler`]: interrupts that sample tasks;
 //! - [`scratch`]: words on the stack that need not be zeroed;
-//! - [`step`]: a step of a walk, as C compares it with memory;
 //! - [`system_call`]: the system call that the current task is in;
 //! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
 //! - [`task_walk`]: all threads, by number;
@@ -34,6 +33,7 @@
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: user memory, without ever faulting;
+//! - [`user_walk`]: walks over the user stack, in C;
 //! - [`vma`]: mappings of the current task, and the files behind them.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
@@ -64,7 +64,6 @@ pub(crate) mod remote_mm;
 pub(crate) mod returns;
 pub(crate) mod sampler;
 pub(crate) mod scratch;
-pub(crate) mod step;
 pub(crate) mod system_call;
 pub(crate) mod task;
 pub(crate) mod task_points;
@@ -74,6 +73,7 @@ pub(crate) mod thread;
 pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
 pub(crate) mod user_mem;
+pub(crate) mod user_walk;
 pub(crate) mod vma;
 
 use kernel::{

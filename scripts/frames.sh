@@ -82,7 +82,11 @@ judged() { # objects
                 if (depth(deepest) * 2 < part[1]) print "no chain, or too short a one, from " part[2]
                 if (depth(deepest) <= part[1]) continue
                 print depth(deepest) " of " part[1] " bytes, in:"
-                for (name = deepest; name != ""; name = below[name]) print "    " frame[name], name
+                split("", shown)
+                for (name = deepest; name != "" && !(name in shown); name = below[name]) {
+                    shown[name] = 1
+                    print "    " frame[name], name
+                }
             }
             print told
         }'

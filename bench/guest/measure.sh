@@ -19,7 +19,7 @@ PATH=/payload:$PATH
 export OUT=/tmp/tool.out DEBUGINFOD_URLS=
 
 prepare() {
-    mkdir -p /bench && cp /payload/bench/under /payload/bench/stacks-* /bench/
+    mkdir -p /bench && cp /payload/bench/under /payload/bench/stacks-* /payload/bench/cost-* /bench/
     insmod /payload/nsprobe.ko && insmod /payload/bench/bare.ko || exit
     mount -t configfs none /sys/kernel/config 2>/dev/null
     sysctl -q kernel.perf_event_paranoid=-1 kernel.kptr_restrict=0

@@ -50,7 +50,7 @@ stack_costs() {
         for case in none bare; do measure cost $case "$row" "$row" "$case"; done
         table=
         [ "$row" != rows ] || table=/payload/bench/cost-rows.table
-        /payload/bench/cost-"$row" "$CALLS" "$ROUNDS" stacks ${table:+"$table"} | sed "s/^/module $row /"
+        /bench/cost-"$row" "$CALLS" "$ROUNDS" stacks ${table:+"$table"} | sed "s/^/module $row /"
         define_deep_event "$row"
         for peer in $STACK_PEERS; do
             command=$(wanted "$peer" && stack_command "$peer" "$row")

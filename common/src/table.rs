@@ -149,16 +149,32 @@ fn scale(request: &Table) -> Option<Option<Scale>> {
 /// A hash of words that cannot be predicted without the seed: folded products, as in wyhash. Never
 /// zero.
 pub fn hash<'a>(seed: u64, words: impl Iterator<Item = &'a u64>) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let fold = |a: u64, b: u64| {
-        let product = u128::from(a).wrapping_mul(u128::from(b));
-        (product as u64) ^ (product >> 64) as u64
-    };
     let mut state = seed;
     for word in words {
         state = fold(state ^ word, seed.rotate_left(32) | 1).wrapping_add(ODD);
     }
     fold(state, ODD).max(1)
+}
+
+/// The same of many words, two at a time: another hash.
+pub fn hash_of_pairs(seed: u64, mut words: &[u64]) -> u64 {
+    let (mut state, other) = (seed, seed.rotate_left(32) | 1);
+    while let [first, second, rest @ ..] = words {
+        state = fold(state ^ first, other ^ second).wrapping_add(ODD);
+        words = rest;
+    }
+    if let [last, ..] = words {
+        state = fold(state ^ last, other);
+    }
+    fold(state, ODD).max(1)
+}
+
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a).wrapping_mul(u128::from(b));
+    (product as u64) ^ (product >> 64) as u64
 }
 
 /// Maps a signed number to an unsigned one in the same order, so that the greatest of all values
@@ -266,9 +282,17 @@ mod tests {
         }
 
         #[test]
+        fn each_word_of_many_counts(seed in any::<u64>(), words in prop::collection::vec(any::<u64>(), 1..20), at in any::<prop::sample::Index>()) {
+            let mut others = words.clone();
+            *at.get_mut(&mut others) ^= 1 << 20;
+            prop_assert_ne!(hash_of_pairs(seed, &words), hash_of_pairs(seed, &others));
+        }
+
+        #[test]
         fn equal_keys_have_equal_hashes(seed in any::<u64>(), words in prop::collection::vec(any::<u64>(), 0..20)) {
             prop_assert_eq!(hash(seed, words.iter()), hash(seed, words.iter()));
             prop_assert_ne!(hash(seed, words.iter()), 0);
+            prop_assert_ne!(hash_of_pairs(seed, &words), 0);
         }
     }
 }

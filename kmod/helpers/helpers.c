@@ -24,3 +24,4 @@
 #include "tracepoint.c"
 #include "uaccess.c"
 #include "vmalloc.c"
+#include "walk.c"

@@ -46,35 +46,3 @@ fault:
 	user_access_end();
 	return false;
 }
-
-/* Step of kmod/sys/step.rs. */
-struct nsprobe_step {
-	u64 slot;
-	u64 rip;
-	u64 rbp_slot;
-	u64 rbp;
-	u64 word;
-};
-
-u32 nsprobe_matching(const struct nsprobe_step *step, u32 count)
-{
-	/* A loop, as nothing may be called while user memory is open. */
-	u32 i;
-	u64 word;
-
-	if (!user_access_begin((void __user *)0, 0))
-		return 0;
-	for (i = 0; i < count; i++, step++) {
-		unsafe_get_user(word, (const u64 __user *)step->slot, out);
-		if (word != step->rip)
-			break;
-		if (!step->rbp_slot)
-			continue;
-		unsafe_get_user(word, (const u64 __user *)step->rbp_slot, out);
-		if (word != step->rbp)
-			break;
-	}
-out:
-	user_access_end();
-	return i;
-}

@@ -52,7 +52,7 @@ impl TaskWork for Context {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
         let now_ns = sys::now_ns();
-        let end = self.copy_if_left(&stack, end, &job.owner, now_ns);
+        let end = self.copy_if_left(&stack, end, || job.owner, now_ns);
         let frames = Frames::of(&stack, end);
         let record = LateStack {
             time_ns: now_ns,

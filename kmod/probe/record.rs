@@ -172,7 +172,7 @@ impl Probe {
             true => end.if_left(),
             false => self
                 .context
-                .copy_if_left(stack, end, &self.owner(hit), hit.now_ns),
+                .copy_if_left(stack, end, || self.owner(hit), hit.now_ns),
         };
         let reservation = match stack.missed() {
             Some(address) => self.reservation(hit, address),

@@ -110,11 +110,11 @@ impl Context {
         &self,
         stack: &Stack,
         end: StackEnd,
-        owner: &StackOwner,
+        owner: impl FnOnce() -> StackOwner,
         now_ns: u64,
     ) -> StackEnd {
         match stack.rest() {
-            Some(rest) if !self.copy_rest(owner, rest, now_ns) => end.if_left(),
+            Some(rest) if !self.copy_rest(&owner(), rest, now_ns) => end.if_left(),
             _ => end,
         }
     }
@@ -156,18 +156,19 @@ impl Stack {
         announce: impl FnMut(u32),
     ) -> StackEnd {
         let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
-        let cached = match &maps.kept {
-            Some(kept) if regs.is_64bit() => {
-                let key = WalkKey::new(regs, request, by_rows);
-                Some((key.pick(kept.cached_walks()), key))
-            }
-            _ => None,
-        };
-        if let (Some((cached, key)), true) = (&cached, request.by_id) {
-            if let Some((id, end)) = cached.known_id(key, &NoFaults::new()) {
+        let mut cached = None;
+        if let (Some(kept), true) = (&maps.kept, regs.is_64bit()) {
+            let key = WalkKey::new(regs, request, by_rows);
+            let walk = key.pick(kept.cached_walks());
+            let known = match request.by_id {
+                true => walk.known_id(&key, kept.arrays(), &NoFaults::new()),
+                false => None,
+            };
+            if let Some((id, end)) = known {
                 self.id = Some(id);
                 return end;
             }
+            cached = Some((walk, key));
         }
         self.walk(regs, request, maps, by_rows, cached, (pid, announce))
     }

@@ -11,9 +11,10 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    stack::walk_cache::{CachedWalk, StepBuffer, CACHED_WALKS},
+    stack::walk_cache::{CachedWalk, StepArrays, CACHED_WALKS},
     sys::{
         memory,
+        user_walk::{KeptRange, KeptRule, Known, RULES, RULE_BITS},
         vma::Layout, //
     }, //
 };
@@ -30,9 +31,6 @@ use kernel::{
 
 /// Mappings kept for each CPU.
 const MAPPINGS: usize = 8;
-/// Rules kept for each CPU: a power of two.
-const RULES: usize = 512;
-const RULE_BITS: u32 = RULES.ilog2();
 /// How long mappings are kept.
 const KEPT_NS: u64 = 100_000_000;
 
@@ -53,14 +51,22 @@ impl CodeRange {
         end.wrapping_add(self.delta) >> OFFSET_BITS != 0
     }
 
-    /// What to add to an address in it to get the key of a kept rule.
-    pub(crate) fn key_base(&self) -> u64 {
-        self.delta.wrapping_add(key_of(self.object, 0))
+    /// As a [`KeptRange`] has it.
+    pub(super) fn words(&self) -> [u64; 4] {
+        let base = self
+            .delta
+            .wrapping_add(Frame::place(self.object, Method::Registers));
+        [self.start, self.bytes, base, self.object.into()]
     }
 
-    /// What to add to an address in it to get the frame's word.
-    pub(crate) fn word_base(&self, method: Method) -> u64 {
-        self.delta.wrapping_add(Frame::place(self.object, method))
+    pub(super) fn of_words([start, bytes, base, object]: [u64; 4]) -> Self {
+        let object = object as u32;
+        CodeRange {
+            start,
+            bytes,
+            delta: base.wrapping_sub(Frame::place(object, Method::Registers)),
+            object,
+        }
     }
 
     /// Whether it contains the address.
@@ -108,22 +114,15 @@ impl SimpleRule {
         Some(SimpleRule(u64::from(rule.offset as u32) | by_rbp | saved))
     }
 
-    /// Whether there is no caller.
-    #[inline(always)]
-    pub(crate) fn is_outermost(self) -> bool {
-        self.0 == Self::OUTERMOST
+    /// Whether the word of a rule says that there is no caller.
+    pub(super) fn is_outermost(word: u64) -> bool {
+        word == Self::OUTERMOST
     }
 
     /// Whether the frame is found from `rbp`.
     #[inline(always)]
     pub(crate) fn by_rbp(self) -> bool {
         self.0 & Self::BY_RBP != 0
-    }
-
-    /// Bytes from that register to the frame.
-    #[inline(always)]
-    pub(crate) fn offset(self) -> u64 {
-        i64::from(self.0 as i32) as u64
     }
 
     /// Whether `rbp` was saved right below the return address.
@@ -150,25 +149,9 @@ impl SimpleRule {
     }
 }
 
-/// The key of a place in an object.
-fn key_of(object: u32, offset: u64) -> u64 {
-    (u64::from(object) << OFFSET_BITS).wrapping_add(offset)
-}
-
-/// A kept rule. The rules of an object do not change while the rows' version is the same.
-#[derive(Default)]
-struct KeptRule {
-    /// The key of object and offset; zero for an empty entry.
-    key: AtomicU64,
-    rule: AtomicU64,
-}
-
-#[derive(Default)]
-struct Entry {
-    start: AtomicU64,
-    bytes: AtomicU64,
-    delta: AtomicU64,
-    object: AtomicU64,
+/// The key of the rule of a place in an object: the word of a frame there.
+pub(super) fn rule_key(object: u32, offset: u64) -> u64 {
+    Frame::place(object, Method::Row).wrapping_add(offset)
 }
 
 #[repr(align(64))]
@@ -182,10 +165,11 @@ struct OnCpu {
     /// The version of the rows that the rules came from.
     version: AtomicU32,
     next: AtomicUsize,
-    entries: [Entry; MAPPINGS],
+    ranges: [KeptRange; MAPPINGS],
+    /// The rules of an object do not change while the rows' version is the same.
     rules: KVVec<KeptRule>,
     cached_walks: [CachedWalk; CACHED_WALKS],
-    step_buffer: StepBuffer,
+    arrays: StepArrays,
 }
 
 /// The mapping cache of a session.
@@ -197,11 +181,11 @@ impl MappingCache {
         let all = memory::made_for_each_cpu(|| {
             let mut on = OnCpu {
                 rules: memory::made(RULES, |_| Ok(KeptRule::default()))?,
-                step_buffer: StepBuffer::new()?,
                 ..OnCpu::default()
             };
-            for cached in &mut on.cached_walks {
-                *cached = CachedWalk::new()?;
+            on.arrays.make()?;
+            for (array, cached) in on.cached_walks.iter_mut().enumerate() {
+                cached.take_array(array);
             }
             Ok(on)
         });
@@ -245,8 +229,8 @@ impl OnCpu {
 
     #[cold]
     fn forget(&self, layout: Layout, now_ns: u64) {
-        for entry in &self.entries {
-            entry.bytes.store(0, Relaxed);
+        for range in &self.ranges {
+            range.bytes.store(0, Relaxed);
         }
         self.cached_walks.iter().for_each(CachedWalk::forget);
         self.context.store(layout.context, Relaxed);
@@ -268,61 +252,65 @@ impl<'a> Mappings<'a> {
         &self.on.cached_walks
     }
 
-    /// The buffer for the steps of a walk.
-    pub(crate) fn step_buffer(&self) -> &'a StepBuffer {
-        &self.on.step_buffer
+    /// The steps of walks.
+    #[inline(always)]
+    pub(crate) fn arrays(&self) -> &'a StepArrays {
+        &self.on.arrays
+    }
+
+    /// What walks in C know.
+    #[inline(always)]
+    pub(super) fn known(&self, by_rows: bool) -> Option<Known<'a>> {
+        let on = self.on;
+        Some(Known {
+            ranges: &on.ranges,
+            rules: match by_rows {
+                true => Some(on.rules.first_chunk()?),
+                false => None,
+            },
+        })
     }
 
     /// The kept mapping that contains the address.
     pub(crate) fn find(&self, address: u64) -> Option<CodeRange> {
-        let holds = |entry: &&Entry| {
-            address.wrapping_sub(entry.start.load(Relaxed)) < entry.bytes.load(Relaxed)
+        let holds = |range: &&KeptRange| {
+            address.wrapping_sub(range.start.load(Relaxed)) < range.bytes.load(Relaxed)
         };
-        let entry = self.on.entries.iter().find(holds)?;
-        Some(CodeRange {
-            start: entry.start.load(Relaxed),
-            bytes: entry.bytes.load(Relaxed),
-            delta: entry.delta.load(Relaxed),
-            object: entry.object.load(Relaxed) as u32,
-        })
+        let range = self.on.ranges.iter().find(holds)?;
+        Some(CodeRange::of_words([
+            range.start.load(Relaxed),
+            range.bytes.load(Relaxed),
+            range.base.load(Relaxed),
+            range.object.load(Relaxed),
+        ]))
     }
 
-    #[inline(always)]
-    fn place(&self, key: u64) -> Option<&KeptRule> {
-        let index = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RULE_BITS);
-        self.on.rules.get(index as usize)
-    }
-
-    /// The kept rule of a place in an object.
-    #[inline(always)]
-    pub(crate) fn rule(&self, key: u64) -> Option<SimpleRule> {
-        let kept = self.place(key)?;
-        (kept.key.load(Relaxed) == key).then(|| SimpleRule(kept.rule.load(Relaxed)))
-    }
-
+    /// Keeps a rule.
     pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: SimpleRule) {
-        let key = key_of(object, offset);
-        if let Some(kept) = self.place(key) {
+        let key = rule_key(object, offset);
+        let index = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RULE_BITS);
+        if let Some(kept) = self.on.rules.get(index as usize) {
             kept.key.store(key, Relaxed);
             kept.rule.store(rule.0, Relaxed);
         }
     }
 
     /// Keeps a mapping that was looked up since the cache was taken, if the layout is still the
-    /// same.
+    /// same. One whose file offsets do not fit into a frame's word is not kept.
     pub(crate) fn keep(&self, known: &CodeRange) {
-        if !self.layout.holds() {
+        if known.is_far() || !self.layout.holds() {
             return;
         }
         let next = self.on.next.load(Relaxed);
         self.on.next.store(next.wrapping_add(1), Relaxed);
-        let Some(entry) = self.on.entries.get(next % MAPPINGS) else {
+        let Some(range) = self.on.ranges.get(next % MAPPINGS) else {
             return;
         };
-        entry.start.store(known.start, Relaxed);
-        entry.bytes.store(known.bytes, Relaxed);
-        entry.delta.store(known.delta, Relaxed);
-        entry.object.store(known.object.into(), Relaxed);
+        let [start, bytes, base, object] = known.words();
+        range.start.store(start, Relaxed);
+        range.bytes.store(bytes, Relaxed);
+        range.base.store(base, Relaxed);
+        range.object.store(object, Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::{
     common::{
         abi::{self, STACK_TABLE_WORDS},
-        table::hash, //
+        table::{hash, hash_of_pairs}, //
     },
     sys::{self, memory::zeroed},
 };
@@ -65,7 +65,7 @@ impl StackTable {
     /// The id of the stack with these frames, which are fewer than 2^16 words; `container` pays for
     /// a new one. `None` if there is no room for it. Runs in handlers.
     pub(crate) fn id_of(&self, frames: &[u64], container: &dyn Fn() -> u64) -> Option<u32> {
-        let hash = hash(self.seed, frames.iter());
+        let hash = hash_of_pairs(self.seed, frames);
         let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
         let first = (hash >> (u64::BITS - PLACE_BITS)) as usize;
         let mut own = None;
@@ -126,9 +126,9 @@ impl StackTable {
             return None;
         };
         taken.fetch_add(words, Relaxed);
-        let room = self.arena.get(start as usize..)?;
-        let all = Iterator::chain(core::iter::once(&head), frames);
-        for (to, word) in room.iter().zip(all) {
+        let (first, room) = self.arena.get(start as usize..)?.split_first()?;
+        first.store(head, Relaxed);
+        for (to, word) in room.iter().zip(frames) {
             to.store(*word, Relaxed);
         }
         Some(start)

@@ -55,7 +55,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         Walk {
             recorder: match (cached, &resolver.mappings) {
                 (Some((cached, key)), Some(kept)) => {
-                    Some(WalkRecorder::new(cached, kept.step_buffer(), key))
+                    Some(WalkRecorder::new(cached, kept.arrays(), key))
                 }
                 _ => None,
             },

@@ -7,8 +7,8 @@
 //! valid as long as the words are unchanged: a few instructions a frame. No kept step is used
 //! without that check.
 //!
-//! Kept steps end at the end of their array, the outermost one last: stacks that share outer frames
-//! have them at the same indexes, whatever their depth.
+//! A walk writes its steps into a spare array. One that comes to no kept step swaps it for that of the
+//! walk that it replaces; another puts its own steps in front of those that it has come to.
 
 use crate::{
     common::record::StackEnd,
@@ -16,8 +16,8 @@ use crate::{
     sys::{
         memory::zeroed,
         regs::RegisterFile,
-        step::Step,
-        user_mem::{self, NoFaults}, //
+        user_mem::{self, NoFaults},
+        user_walk::{Place, Step}, //
     }, //
 };
 use core::sync::atomic::{
@@ -30,11 +30,12 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Steps that are kept. Twice the maximum of a stack, so that there is room for other inner frames
-/// in front of the outer ones.
-const STEPS: usize = 256;
-/// Steps of one walk that are buffered.
-const BUFFERED_STEPS: usize = 128;
+/// Most steps of one walk.
+const STEPS: usize = 128;
+/// Steps in front of them, so that there is room for other inner frames.
+const FRONT: usize = 128;
+/// Steps of an array.
+const ARRAY: usize = FRONT + STEPS;
 
 /// Walks that are kept for each CPU.
 pub(crate) const CACHED_WALKS: usize = 8;
@@ -116,9 +117,10 @@ const BY_ROWS: u64 = 1 << 3;
 /// A cached walk. One context at a time uses it; its fields are atomic as it is shared.
 #[derive(Default)]
 pub(crate) struct CachedWalk {
-    steps: KVVec<Step>,
-    /// The index of the innermost kept step; `STEPS` for none.
+    /// Which array has its steps, and the indexes of the innermost one, and behind the outermost one.
+    array: AtomicUsize,
     first: AtomicUsize,
+    behind: AtomicUsize,
     /// A [`WalkKey`]; all zero if the first step is not the walk's first.
     key: [AtomicU64; KEY_WORDS],
     key_rbp: AtomicU64,
@@ -134,18 +136,15 @@ pub(crate) struct CachedWalk {
 }
 
 impl CachedWalk {
-    /// An empty cached walk.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(CachedWalk {
-            steps: zeroed(STEPS)?,
-            first: AtomicUsize::new(STEPS),
-            ..CachedWalk::default()
-        })
+    /// Gives an empty cached walk its array.
+    pub(crate) fn take_array(&mut self, array: usize) {
+        *self.array.get_mut() = array;
     }
 
     /// Forgets the kept walk.
     pub(crate) fn forget(&self) {
-        self.first.store(STEPS, Relaxed);
+        self.first.store(0, Relaxed);
+        self.behind.store(0, Relaxed);
         self.set_key(None);
     }
 
@@ -172,19 +171,19 @@ impl CachedWalk {
 
     /// The id of the whole stack, if a walk with this key would find the kept one.
     #[inline(always)]
-    pub(crate) fn known_id(&self, key: &WalkKey, memory: &NoFaults) -> Option<(u32, StackEnd)> {
+    pub(crate) fn known_id(
+        &self,
+        key: &WalkKey,
+        arrays: &StepArrays,
+        memory: &NoFaults,
+    ) -> Option<(u32, StackEnd)> {
         let id = self.id.load(Relaxed);
         if id == 0 || !self.has_key(key) {
             return None;
         }
-        let steps = self.from(self.first.load(Relaxed));
+        let steps = arrays.of(self).get(self.first.load(Relaxed)..)?;
         let end = self.end()?;
         (memory.matching(steps) == steps.len()).then_some((id, end))
-    }
-
-    /// The steps from `from` on.
-    fn from(&self, from: usize) -> &[Step] {
-        self.steps.get(from..).unwrap_or(&[])
     }
 
     /// How the stack ends after the last step, if that is known.
@@ -209,22 +208,60 @@ pub(crate) struct UnwindStep {
     pub(crate) word: u64,
 }
 
-/// A buffer for the steps of the walk in progress.
+/// The arrays of steps: of the cached walks, and a spare one for the walk in progress.
 #[derive(Default)]
-pub(crate) struct StepBuffer(KVVec<Step>);
+pub(crate) struct StepArrays {
+    steps: KVVec<Step>,
+    spare: AtomicUsize,
+}
 
-impl StepBuffer {
-    /// Makes an empty buffer.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(StepBuffer(zeroed(BUFFERED_STEPS)?))
+impl StepArrays {
+    /// Makes the arrays, of which the first ones are those of the cached walks.
+    pub(crate) fn make(&mut self) -> Result {
+        *self.spare.get_mut() = CACHED_WALKS;
+        self.steps = zeroed((CACHED_WALKS + 1) * ARRAY)?;
+        Ok(())
+    }
+
+    fn array(&self, which: &AtomicUsize) -> &[Step] {
+        let first = which.load(Relaxed).wrapping_mul(ARRAY);
+        self.steps
+            .get(first..first.wrapping_add(ARRAY))
+            .unwrap_or(&[])
+    }
+
+    /// The steps of a cached walk, after room for more.
+    #[inline(always)]
+    fn of(&self, cached: &CachedWalk) -> &[Step] {
+        let array = self.array(&cached.array);
+        array.get(..cached.behind.load(Relaxed)).unwrap_or(&[])
+    }
+
+    /// Room for the steps of a walk.
+    fn fresh(&self) -> &[Step] {
+        self.array(&self.spare).get(FRONT..).unwrap_or(&[])
+    }
+
+    /// Swaps the spare array for that of a cached walk.
+    fn swap(&self, cached: &CachedWalk) {
+        let own = cached.array.load(Relaxed);
+        cached.array.store(self.spare.load(Relaxed), Relaxed);
+        self.spare.store(own, Relaxed);
+    }
+}
+
+fn copy(from: &[Step], to: &[Step]) {
+    for (to, from) in to.iter().zip(from) {
+        to.set(from);
     }
 }
 
 /// Records a walk and compares it with the kept one.
 pub(crate) struct WalkRecorder<'a> {
     cached: &'a CachedWalk,
-    /// The steps of this walk that are not kept yet.
-    steps: &'a StepBuffer,
+    arrays: &'a StepArrays,
+    /// The steps of the cached walk, after room for more.
+    kept: &'a [Step],
     key: WalkKey,
     /// The number of fresh steps.
     fresh: usize,
@@ -250,10 +287,11 @@ pub(crate) struct KnownSteps<'a> {
 
 impl<'a> WalkRecorder<'a> {
     /// Starts to record a walk.
-    pub(crate) fn new(cached: &'a CachedWalk, steps: &'a StepBuffer, key: WalkKey) -> Self {
+    pub(crate) fn new(cached: &'a CachedWalk, arrays: &'a StepArrays, key: WalkKey) -> Self {
         let mut recorder = WalkRecorder {
             cached,
-            steps,
+            arrays,
+            kept: arrays.of(cached),
             key,
             fresh: 0,
             from_start: true,
@@ -267,9 +305,14 @@ impl<'a> WalkRecorder<'a> {
         recorder
     }
 
+    /// The word on top of the stack, if that is the return address; zero if it is not known.
+    pub(crate) fn top(&self) -> u64 {
+        self.key.top
+    }
+
     fn set_next(&mut self, next: usize) {
         self.next = next;
-        let step = self.cached.steps.get(next);
+        let step = self.kept.get(next);
         self.next_slot = step.map_or(u64::MAX, |step| step.slot.load(Relaxed));
     }
 
@@ -279,7 +322,7 @@ impl<'a> WalkRecorder<'a> {
             return None;
         }
         let first = self.cached.first.load(Relaxed);
-        let kept = self.cached.from(first);
+        let kept = self.kept.get(first..)?;
         let is_whole = || self.end_behind(kept, memory.matching(kept), room).is_some();
         if !self.cached.has_rbp_of(&self.key) && !is_whole() {
             // The walk would continue with another walk's `rbp`.
@@ -300,7 +343,7 @@ impl<'a> WalkRecorder<'a> {
         if step.slot >= self.next_slot && self.comes_to(step) {
             return true;
         }
-        if let Some(fresh) = self.steps.0.get(self.fresh) {
+        if let Some(fresh) = self.arrays.fresh().get(self.fresh) {
             fresh.slot.store(step.slot, Relaxed);
             fresh.rip.store(step.rip, Relaxed);
             fresh.rbp_slot.store(step.rbp_slot, Relaxed);
@@ -311,10 +354,37 @@ impl<'a> WalkRecorder<'a> {
         false
     }
 
+    /// Where a walk in C writes its steps, and the kept ones that it may come to.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> (&'a [Step], &'a [Step]) {
+        let room = self.arrays.fresh().get(self.fresh..).unwrap_or(&[]);
+        (room, self.kept.get(self.next..).unwrap_or(&[]))
+    }
+
+    /// Whether `rbp` has been read from the stack, and whether some step needed it before that.
+    #[inline(always)]
+    pub(crate) fn uses_of_rbp(&self) -> (bool, bool) {
+        (self.has_read_rbp, self.needs_rbp)
+    }
+
+    /// Records steps that a walk in C has written, and those that it has passed.
+    #[inline(always)]
+    pub(crate) fn took(&mut self, count: usize, passed: usize, place: &Place) {
+        self.fresh = self.fresh.wrapping_add(count);
+        self.set_next(self.next.wrapping_add(passed));
+        self.has_read_rbp = place.has_read_rbp;
+        self.needs_rbp = place.needs_rbp;
+    }
+
     /// Whether the step leads to the same registers as a kept one, which is then `next`.
     #[cold]
     fn comes_to(&mut self, step: &UnwindStep) -> bool {
-        while let Some(kept) = self.cached.steps.get(self.next) {
+        let last = self.kept.last().map_or(0, |last| last.slot.load(Relaxed));
+        if last < step.slot {
+            self.set_next(self.kept.len());
+            return false;
+        }
+        while let Some(kept) = self.kept.get(self.next) {
             let slot = kept.slot.load(Relaxed);
             if slot > step.slot {
                 break;
@@ -348,7 +418,7 @@ impl<'a> WalkRecorder<'a> {
         memory: &NoFaults,
         room: usize,
     ) -> Option<KnownSteps<'a>> {
-        let kept = self.cached.from(from);
+        let kept = self.kept.get(from..)?;
         let count = memory.matching(kept);
         let steps = kept.get(..count)?;
         let end = self.end_behind(kept, count, room);
@@ -372,8 +442,8 @@ impl<'a> WalkRecorder<'a> {
 
     /// Makes these kept steps fresh ones.
     fn take_over(&mut self, from: usize, to: usize) {
-        for kept in self.cached.steps.get(from..to).unwrap_or(&[]) {
-            if let Some(fresh) = self.steps.0.get(self.fresh) {
+        for kept in self.kept.get(from..to).unwrap_or(&[]) {
+            if let Some(fresh) = self.arrays.fresh().get(self.fresh) {
                 fresh.set(kept);
             }
             self.fresh = self.fresh.wrapping_add(1);
@@ -397,23 +467,40 @@ impl<'a> WalkRecorder<'a> {
     /// Keeps the walk, whose end reason depends only on its last registers.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let cached = self.cached;
-        let behind = match self.equal_from {
-            Some(equal_from) => equal_from,
-            None => {
-                cached.end.store(end as u8, Relaxed);
-                STEPS
-            }
-        };
         let is_new = self.fresh != 0 || self.equal_from.is_none();
         if !is_new && cached.has_key(&self.key) {
             return;
         }
-        let fresh = self.steps.0.get(..self.fresh);
-        let (Some(fresh), Some(first)) = (fresh, behind.checked_sub(self.fresh)) else {
+        let tail = self.kept.get(self.equal_from.unwrap_or(usize::MAX)..);
+        let tail = tail.unwrap_or(&[]);
+        let room = self.arrays.fresh();
+        let Some((fresh, room)) = room.split_at_checked(self.fresh) else {
             return cached.forget();
         };
-        for (kept, fresh) in cached.from(first).iter().zip(fresh) {
-            kept.set(fresh);
+        let first = match self.equal_from {
+            // The shorter part is copied.
+            Some(equal_from) if fresh.len() < tail.len() => {
+                let first = equal_from.checked_sub(fresh.len());
+                let array = self.arrays.array(&cached.array);
+                let Some((first, room)) = first.and_then(|at| Some((at, array.get(at..)?))) else {
+                    return cached.forget();
+                };
+                copy(fresh, room);
+                first
+            }
+            _ => {
+                if room.len() < tail.len() {
+                    return cached.forget();
+                }
+                copy(tail, room);
+                self.arrays.swap(cached);
+                let count = fresh.len().wrapping_add(tail.len());
+                cached.behind.store(FRONT.wrapping_add(count), Relaxed);
+                FRONT
+            }
+        };
+        if self.equal_from.is_none() {
+            cached.end.store(end as u8, Relaxed);
         }
         cached.first.store(first, Relaxed);
         cached.set_key(Some(&self.key).filter(|_| self.from_start));

@@ -6,7 +6,7 @@
     reason = "kernel structs hold empty structs; they go by pointer only"
 )]
 
-use super::step::Step;
+use super::user_walk::{Step, Walk};
 use core::ffi::{c_int, c_ulong, c_void};
 use kernel::bindings::{
     cgroup, gfp_t, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block,
@@ -80,6 +80,11 @@ extern "C" {
     /// The number of leading steps, out of `count`, whose words in memory are unchanged. With page
     /// faults disabled it does not sleep. The addresses must have been checked.
     pub(super) fn nsprobe_matching(steps: *const Step, count: u32) -> u32;
+    /// Follows frame pointers as far as all is known; with page faults disabled it does not sleep.
+    /// Returns an `enum nsprobe_walk_stop`.
+    pub(super) fn nsprobe_follow_frame_pointers(walk: *mut Walk) -> u32;
+    /// The same by kept rules.
+    pub(super) fn nsprobe_follow_rules(walk: *mut Walk) -> u32;
     /// `__module_get()` of this module, which must be in use.
     pub(super) fn nsprobe_module_get();
     /// `module_put()` of this module.

@@ -64,6 +64,21 @@ impl<const N: usize> Words<N> {
         true
     }
 
+    /// The room for more.
+    pub(super) fn room(&mut self) -> &mut [MaybeUninit<u64>] {
+        self.words.get_mut(self.used..).unwrap_or(&mut [])
+    }
+
+    /// Adds words that were written to the room.
+    ///
+    /// # Safety
+    ///
+    /// The first `count` words of the room are initialised, and it has as many.
+    pub(super) unsafe fn written(&mut self, count: usize) {
+        // INVARIANT: By the condition of this function.
+        self.used = self.used.wrapping_add(count);
+    }
+
     /// Replaces the first word, if there is one.
     pub(crate) fn set_first(&mut self, word: u64) {
         if let (Some(first), true) = (self.words.first_mut(), self.used != 0) {

@@ -6,7 +6,7 @@
 //! FUSE) would hold up every uprobe and BPF detach on the machine. `copy_from_user_nofault`
 //! disables page faults instead, and returns -EFAULT for a page that is not present.
 
-use super::{helpers, step::Step};
+use super::helpers;
 use core::{cell::Cell, mem::MaybeUninit};
 use kernel::{
     bindings,
@@ -35,14 +35,6 @@ impl NoFaults {
         }
     }
 
-    /// The number of leading steps whose words in memory are unchanged. Their slots are addresses
-    /// that were read before.
-    pub(crate) fn matching(&self, steps: &[Step]) -> usize {
-        // SAFETY: There are that many steps, of the layout that `nsprobe_matching` knows;
-        // their addresses are the user's, as they were checked when they were first read.
-        unsafe { helpers::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
-    }
-
     /// The address of the last read that failed.
     pub(crate) fn missed(&self) -> Option<u64> {
         self.missed.get()
@@ -55,7 +47,7 @@ impl NoFaults {
     }
 
     #[cold]
-    fn miss(&self, address: u64) -> Fault {
+    pub(super) fn miss(&self, address: u64) -> Fault {
         self.missed.set(Some(address));
         Fault
     }

@@ -1,131 +1,104 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The fast walk: steps over kept rules and mappings.
+//! The fast walk: steps over kept mappings, by kept rules or by frame pointers.
 
+use super::Walk;
 use crate::{
     common::{
-        record::{Method, StackEnd},
+        record::{Frame, Method, StackEnd},
         unwind::{At, Registers}, //
     },
-    stack::{
-        mapping_cache::{CodeRange, Mappings, SimpleRule},
-        walk_cache::{UnwindStep, WalkRecorder},
-        Stack, //
-    },
-    sys::{
-        returns::may_be_trampoline,
-        user_mem::{Fault, NoFaults}, //
-    }, //
+    stack::mapping_cache::{rule_key, CodeRange, SimpleRule},
+    sys::user_walk::{Place, Steps, Stop},
 };
 
-/// Why the fast walk stopped.
-pub(super) enum Stopped {
-    /// The next rule, or mapping, is not kept.
-    NotKept,
-    /// The last step matched one of the cached walk.
-    MeetsKept,
-    /// The stack has ended.
-    Ended(StackEnd),
-}
-
-/// The inputs of the fast walk over kept rules. A type of its own, to keep few variables live.
-pub(super) struct FastWalk<'w, 'a> {
-    pub(super) kept: &'w Mappings<'a>,
-    pub(super) memory: &'w NoFaults,
-    pub(super) last: CodeRange,
-    pub(super) stack: &'w mut Stack,
-    pub(super) max_frames: u32,
-    pub(super) recorder: &'w mut WalkRecorder<'a>,
-}
-
-impl FastWalk<'_, '_> {
-    /// Continues from `at`, whose `rbp` is known.
+impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
+    /// Walks on from `at`, whose `rbp` is known, as far as what the steps need is kept.
     #[inline(never)]
-    pub(super) fn follow(&mut self, at: &mut Registers) -> Stopped {
-        let mut inside = at.inside();
-        if !self.last.holds(inside) || self.last.is_far() {
-            return Stopped::NotKept;
-        }
-        let Registers {
-            mut rsp, mut rbp, ..
-        } = *at;
-        let mut base = self.last.key_base();
-        let mut place = self.last.word_base(Method::Row);
-        let mut room = self.max_frames.saturating_sub(self.stack.frames);
-        let full = room;
-        let stopped = loop {
-            let Some(rule) = self.kept.rule(inside.wrapping_add(base)) else {
-                break Stopped::NotKept;
-            };
-            let from = match rule.by_rbp() {
-                true => rbp,
-                false => rsp,
-            };
-            let frame = from.wrapping_add(rule.offset());
-            if frame <= rsp || frame & 7 != 0 {
-                break Stopped::Ended(match rule.is_outermost() {
-                    true => StackEnd::Outermost,
-                    false => StackEnd::BadRow,
-                });
-            }
-            let read = match rule.saves_below() {
-                true => self.memory.pair(frame.wrapping_sub(16)),
-                false => self.apart(frame, rule, rbp),
-            };
-            let Ok([saved, rip]) = read else {
-                break Stopped::Ended(StackEnd::Fault);
-            };
-            if may_be_trampoline(rip) {
-                break Stopped::NotKept;
-            }
-            let caller = rip.wrapping_sub(1);
-            if !self.last.holds(caller) {
-                match self.kept.find(caller) {
-                    Some(known) if !known.is_far() => self.last = known,
-                    _ => break Stopped::NotKept,
-                }
-                base = self.last.key_base();
-                place = self.last.word_base(Method::Row);
-            }
-            let step = UnwindStep {
-                slot: frame.wrapping_sub(8),
-                rip,
-                rbp_slot: rule.saved_slot(frame),
-                rbp: saved,
-                by_rbp: rule.by_rbp(),
-                word: rip.wrapping_add(place),
-            };
-            if room == 0 || !self.stack.words.push(step.word) {
-                break Stopped::Ended(StackEnd::Limit);
-            }
-            room = room.wrapping_sub(1);
-            (inside, rsp, rbp) = (caller, frame, saved);
-            if self.recorder.step(&step) {
-                break Stopped::MeetsKept;
-            }
+    pub(super) fn fast(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
+        let by_rows = self.by_rows;
+        let method = match by_rows {
+            true => Method::Row,
+            false => Method::FramePointer,
         };
-        let frames = full.wrapping_sub(room);
-        if frames != 0 {
-            *at = Registers {
-                rip: inside.wrapping_add(1),
-                rsp,
-                rbp,
-                knows_rbp: true,
-                at: At::Call,
-                ..*at
+        loop {
+            let room = self.room();
+            let (Some(kept), Some(recorder)) = (&self.resolver.mappings, &mut self.recorder) else {
+                return Ok(());
             };
-            self.stack.frames = self.stack.frames.wrapping_add(frames);
+            let (inside, last) = (at.inside(), self.resolver.last);
+            let is_known = last.holds(inside) && !last.is_far();
+            let key = match by_rows {
+                true if !is_known => return Ok(()),
+                true => rule_key(last.object, inside.wrapping_add(last.delta)),
+                false => 0,
+            };
+            let Some(known) = kept.known(by_rows) else {
+                return Ok(());
+            };
+            let (has_read_rbp, needs_rbp) = recorder.uses_of_rbp();
+            let mut place = Place {
+                range: match is_known {
+                    true => last.words(),
+                    false => [0; 4],
+                },
+                rip: at.rip,
+                rsp: at.rsp,
+                rbp: at.rbp,
+                has_read_rbp,
+                needs_rbp,
+            };
+            let (steps, kept_steps) = recorder.room();
+            let is_entry = !by_rows && at.at == At::Innermost && self.request.at_entry;
+            let steps = Steps {
+                room: steps,
+                most: room,
+                kept: kept_steps,
+                method: Frame::place(0, method),
+                top: match is_entry {
+                    true => (recorder.top(), Frame::place(0, Method::StackTop)),
+                    false => (0, 0),
+                },
+            };
+            let words = &mut self.stack.words;
+            let (taken, passed, stop) = self.memory.follow(&mut place, key, known, &steps, words);
+            if taken != 0 {
+                let own = taken.wrapping_sub(usize::from(stop == Stop::Meets));
+                recorder.took(own, passed, &place);
+                self.resolver.last = CodeRange::of_words(place.range);
+                self.stack.frames = self.stack.frames.wrapping_add(taken as u32);
+                *at = Registers {
+                    rip: place.rip,
+                    rsp: place.rsp,
+                    rbp: place.rbp,
+                    knows_rbp: true,
+                    at: At::Call,
+                    ..*at
+                };
+            }
+            match stop {
+                Stop::Unknown => {
+                    // What was read again may have led elsewhere.
+                    if !self.resolver.last.holds(at.inside()) {
+                        self.resolver.last = kept.find(at.inside()).unwrap_or_default();
+                    }
+                    return Ok(());
+                }
+                Stop::Full => return Err(StackEnd::Limit),
+                Stop::Fault => return Err(StackEnd::Fault),
+                Stop::NotAbove { rule } => return Err(self.not_above(rule, at.rbp)),
+                Stop::Meets => self.take_behind(at)?,
+            }
         }
-        stopped
     }
 
-    /// The caller's `rbp` and the return address, which are not side by side.
-    #[inline(always)]
-    fn apart(&self, frame: u64, rule: SimpleRule, rbp: u64) -> Result<[u64; 2], Fault> {
-        let rip = self.memory.word(frame.wrapping_sub(8))?;
-        let rbp = match rule.saved_at() {
-            Some(at) => self.memory.word(frame.wrapping_add(at))?,
-            None => rbp,
+    /// The end of a stack whose next frame would not be above the last one.
+    pub(super) fn not_above(&mut self, rule: u64, rbp: u64) -> StackEnd {
+        let end = match (self.by_rows, SimpleRule::is_outermost(rule), rbp) {
+            (true, true, _) | (false, _, 0) => StackEnd::Outermost,
+            (true, false, _) => StackEnd::BadRow,
+            (false, ..) => StackEnd::BadFramePointer,
         };
-        Ok([rbp, rip])
+        self.ends_for_good = !self.by_rows || end == StackEnd::Outermost;
+        end
     }
 }

@@ -18,6 +18,15 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     /// Follows frame pointers.
     pub(super) fn frame_pointers(&mut self, at: &mut Registers) -> Result<StackEnd, StackEnd> {
         if at.at == At::Innermost && self.request.at_entry {
+            if self
+                .recorder
+                .as_ref()
+                .is_some_and(|recorder| recorder.top() != 0)
+            {
+                self.fast(at)?;
+            }
+        }
+        if at.at == At::Innermost && self.request.at_entry {
             let slot = at.rsp;
             let rip = self.memory.word(slot).map_err(|Fault| StackEnd::Fault)?;
             let step = UnwindStep {
@@ -31,13 +40,10 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             self.caller(step, Method::StackTop, at)?;
         }
         loop {
+            self.fast(at)?;
             let fp = at.rbp;
             if fp & 7 != 0 || fp < at.rsp {
-                self.ends_for_good = true;
-                return match fp {
-                    0 => Ok(StackEnd::Outermost),
-                    _ => Err(StackEnd::BadFramePointer),
-                };
+                return Err(self.not_above(0, fp));
             }
             let [rbp, rip] = self.memory.pair(fp).map_err(|Fault| StackEnd::Fault)?;
             if rip == 0 {
@@ -56,14 +62,12 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     }
 
     /// Steps to a caller whose return address and frame pointer were read.
-    #[inline(always)]
     fn caller(
         &mut self,
         mut step: UnwindStep,
         method: Method,
         at: &mut Registers,
     ) -> Result<(), StackEnd> {
-        let last = self.resolver.last;
         *at = Registers {
             rip: step.rip,
             rsp: step.slot.saturating_add(8),
@@ -72,28 +76,6 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             at: At::Call,
             ..*at
         };
-        let is_plain = last.holds(step.rip.wrapping_sub(1)) && !last.is_far();
-        if !is_plain || may_be_trampoline(step.rip) {
-            return self.far_caller(step, method, at);
-        }
-        step.word = step.rip.wrapping_add(last.word_base(method));
-        let full = self.stack.frames >= self.request.max_frames;
-        if full || !self.stack.words.push(step.word) {
-            return Err(StackEnd::Limit);
-        }
-        self.stack.frames = self.stack.frames.wrapping_add(1);
-        self.note(&step, at)
-    }
-
-    /// Steps to a caller in another mapping than the previous frame, or after a trampoline.
-    #[cold]
-    #[inline(never)]
-    fn far_caller(
-        &mut self,
-        mut step: UnwindStep,
-        method: Method,
-        at: &mut Registers,
-    ) -> Result<(), StackEnd> {
         let mut is_known = true;
         if may_be_trampoline(step.rip) {
             if let Some(real) = real_address(step.slot) {

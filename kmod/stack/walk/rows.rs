@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The walk by unwind rows, and by the frame pointer where a file has none.
 
-use super::{
-    fast::{FastWalk, Stopped},
-    Walk, //
-};
+use super::Walk;
 use crate::{
     common::{
         program::Register,
@@ -26,7 +23,9 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     /// Follows unwind rows, or the frame pointer where there are none.
     pub(super) fn rows(&mut self, at: &mut Registers) -> Result<StackEnd, StackEnd> {
         loop {
-            self.kept_rows(at)?;
+            if at.knows_rbp {
+                self.fast(at)?;
+            }
             let before = *at;
             let inside = at.inside();
             let known = self.resolver.last;
@@ -135,34 +134,6 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             _ => {
                 self.break_off();
                 Ok(())
-            }
-        }
-    }
-
-    /// Follows kept rules as far as there are some.
-    fn kept_rows(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
-        loop {
-            let kept = self.resolver.mappings.as_ref().filter(|_| at.knows_rbp);
-            let (Some(kept), Some(recorder)) = (kept, &mut self.recorder) else {
-                return Ok(());
-            };
-            let mut fast = FastWalk {
-                kept,
-                memory: &self.memory,
-                last: self.resolver.last,
-                stack: &mut *self.stack,
-                max_frames: self.request.max_frames,
-                recorder,
-            };
-            let stopped = fast.follow(at);
-            self.resolver.last = fast.last;
-            match stopped {
-                Stopped::NotKept => return Ok(()),
-                Stopped::Ended(end) => {
-                    self.ends_for_good = end == StackEnd::Outermost;
-                    return Err(end);
-                }
-                Stopped::MeetsKept => self.take_behind(at)?,
             }
         }
     }
