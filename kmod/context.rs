@@ -23,6 +23,7 @@ use crate::{
         self,
         bottom_half::BottomHalves,
         memory::GFP_REQUEST,
+        once::Once,
         rcu_slot::RcuSlot,
         task::Current,
         task_work::Slots,
@@ -31,7 +32,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::{Arc, SetOnce}, //
+    sync::Arc, //
 };
 use zerocopy::transmute_ref;
 
@@ -42,28 +43,28 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 pub(crate) struct Context {
     pub(crate) session_owner: SessionOwner,
     pub(crate) filter: RcuSlot<Filter>,
-    pub(crate) rings: SetOnce<Rings>,
+    pub(crate) rings: Once<Rings>,
     /// Whether programs may write to traced tasks.
-    pub(crate) may_modify: SetOnce<bool>,
+    pub(crate) may_modify: Once<bool>,
     pub(crate) objects: Objects,
     /// What random numbers of programs are made of.
     pub(crate) seed: u64,
     /// Set once a probe takes stacks.
-    pub(crate) mappings: SetOnce<MappingCache>,
+    pub(crate) mappings: Once<MappingCache>,
     /// Set once a probe keeps values.
-    pub(crate) calls: SetOnce<PendingCalls>,
+    pub(crate) calls: Once<PendingCalls>,
     /// Set once calls are followed to their function's exits.
-    pub(crate) under_way: SetOnce<UnderWay>,
+    pub(crate) under_way: Once<UnderWay>,
     /// Set once a probe copies stacks.
-    pub(crate) raw_stacks: SetOnce<RawStacks>,
+    pub(crate) raw_stacks: Once<RawStacks>,
     /// Set once a probe's records name stacks by id.
-    pub(crate) stacks: SetOnce<StackTable>,
+    pub(crate) stacks: Once<StackTable>,
     /// Set once a probe's stacks may be deferred.
-    pub(crate) late: SetOnce<Arc<Slots<Context>>>,
+    pub(crate) late: Once<Arc<Slots<Context>>>,
     /// Set once a probe's hits may be late.
-    pub(crate) late_hits: SetOnce<Arc<Slots<Probe>>>,
+    pub(crate) late_hits: Once<Arc<Slots<Probe>>>,
     /// Set once samples copy stacks: for those of tasks that were interrupted in the kernel.
-    pub(crate) interrupted: SetOnce<BottomHalves<Context>>,
+    pub(crate) interrupted: Once<BottomHalves<Context>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
@@ -77,18 +78,18 @@ impl Context {
             pin_init!(Context {
                 session_owner,
                 filter: RcuSlot::new(),
-                rings: SetOnce::new(),
-                may_modify: SetOnce::new(),
+                rings: Once::new(),
+                may_modify: Once::new(),
                 objects,
                 seed: sys::random(),
-                mappings: SetOnce::new(),
-                calls: SetOnce::new(),
-                under_way: SetOnce::new(),
-                raw_stacks: SetOnce::new(),
-                stacks: SetOnce::new(),
-                late: SetOnce::new(),
-                late_hits: SetOnce::new(),
-                interrupted: SetOnce::new(),
+                mappings: Once::new(),
+                calls: Once::new(),
+                under_way: Once::new(),
+                raw_stacks: Once::new(),
+                stacks: Once::new(),
+                late: Once::new(),
+                late_hits: Once::new(),
+                interrupted: Once::new(),
                 waiter <- Waiter::new(),
             }),
             GFP_REQUEST,

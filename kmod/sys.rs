@@ -14,6 +14,7 @@
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`memory`]: allocations of requests, accounted and without the OOM killer;
+//! - [`once`]: a value that is set once;
 //! - [`on_kworker`]: work that a signal to the caller does not interrupt;
 //! - [`pages`]: the memory of a ring and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
@@ -55,6 +56,7 @@ pub(crate) mod kernel_stack;
 pub(crate) mod lock;
 pub(crate) mod memory;
 pub(crate) mod on_kworker;
+pub(crate) mod once;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
 pub(crate) mod program_start;

@@ -304,7 +304,7 @@ pub(crate) fn validate_writes(
         };
     }
     // Of the session once, of its caller and the kernel again.
-    let may = context.may_modify.copy().unwrap_or(false) && may_modify().is_ok();
+    let may = context.may_modify.as_ref().is_some_and(|may| *may) && may_modify().is_ok();
     if !may {
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }

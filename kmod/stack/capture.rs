@@ -155,22 +155,31 @@ impl Stack {
         pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
-        let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
+        let is_64bit = regs.is_64bit();
+        let by_rows = is_64bit && (request.copies || maps.objects.has_rows());
+        let memory = NoFaults::new();
         let mut cached = None;
-        if let (Some(kept), true) = (&maps.kept, regs.is_64bit()) {
-            let key = WalkKey::new(regs, request, by_rows);
-            let walk = key.pick(kept.cached_walks());
-            let known = match request.by_id {
-                true => walk.known_id(&key, kept.arrays(), &NoFaults::new()),
+        if let (Some(kept), true) = (&maps.kept, is_64bit) {
+            let key = WalkKey::new(regs, request, by_rows, &memory);
+            let (walk, has_key) = key.pick(kept.cached_walks());
+            let known = match request.by_id && has_key {
+                true => walk.known_id(kept.arrays(), &memory),
                 false => None,
             };
             if let Some((id, end)) = known {
                 self.id = Some(id);
                 return end;
             }
-            cached = Some((walk, key));
+            cached = Some((walk, key, has_key));
         }
-        self.walk(regs, request, maps, by_rows, cached, (pid, announce))
+        self.walk(
+            regs,
+            request,
+            maps,
+            by_rows,
+            (memory, cached),
+            (pid, announce),
+        )
     }
 
     /// Out of line, as most stacks captured by id are known.
@@ -181,7 +190,7 @@ impl Stack {
         request: &StackRequest,
         maps: Maps<'_>,
         by_rows: bool,
-        cached: Option<(&CachedWalk, WalkKey)>,
+        (memory, cached): (NoFaults, Option<(&CachedWalk, WalkKey, bool)>),
         (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
     ) -> StackEnd {
         let resolver = Resolver {
@@ -193,7 +202,7 @@ impl Stack {
             mappings: maps.kept,
             last: CodeRange::default(),
         };
-        let mut walk = Walk::new(self, resolver, regs, request, by_rows, cached);
+        let mut walk = Walk::new(self, resolver, regs, request, by_rows, (memory, cached));
         let (Ok(end) | Err(end)) = walk.run();
         walk.keep(end);
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);

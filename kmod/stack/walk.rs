@@ -50,12 +50,12 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         regs: &'a RegisterFile,
         request: &'a StackRequest,
         by_rows: bool,
-        cached: Option<(&'a CachedWalk, WalkKey)>,
+        (memory, cached): (NoFaults, Option<(&'a CachedWalk, WalkKey, bool)>),
     ) -> Self {
         Walk {
             recorder: match (cached, &resolver.mappings) {
-                (Some((cached, key)), Some(kept)) => {
-                    Some(WalkRecorder::new(cached, kept.arrays(), key))
+                (Some((cached, key, has_key)), Some(kept)) => {
+                    Some(WalkRecorder::new(cached, kept.arrays(), key, has_key))
                 }
                 _ => None,
             },
@@ -63,7 +63,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             resolver,
             regs,
             request,
-            memory: NoFaults::new(),
+            memory,
             by_rows,
             ends_for_good: false,
         }

@@ -16,7 +16,7 @@ use crate::{
     sys::{
         memory::zeroed,
         regs::RegisterFile,
-        user_mem::{self, NoFaults},
+        user_mem::NoFaults,
         user_walk::{Place, Step}, //
     }, //
 };
@@ -57,9 +57,14 @@ pub(crate) struct WalkKey {
 impl WalkKey {
     /// The key of a walk from these registers.
     #[inline(always)]
-    pub(crate) fn new(regs: &RegisterFile, request: &StackRequest, by_rows: bool) -> Self {
+    pub(crate) fn new(
+        regs: &RegisterFile,
+        request: &StackRequest,
+        by_rows: bool,
+        memory: &NoFaults,
+    ) -> Self {
         let top = match request.at_entry {
-            true => user_mem::word(regs.sp()).unwrap_or(0),
+            true => memory.word(regs.sp()).unwrap_or(0),
             false => 0,
         };
         let flag = |set: bool, bit: u32| u64::from(set) << bit;
@@ -77,22 +82,26 @@ impl WalkKey {
         }
     }
 
-    /// The kept walk with this key, or else the one to replace.
+    /// The kept walk with this key, or else the one to replace; and which it is.
     #[inline(always)]
-    pub(crate) fn pick<'a>(&self, cached_walks: &'a [CachedWalk; CACHED_WALKS]) -> &'a CachedWalk {
+    pub(crate) fn pick<'a>(
+        &self,
+        cached_walks: &'a [CachedWalk; CACHED_WALKS],
+    ) -> (&'a CachedWalk, bool) {
         let mixed = (self.rip ^ self.rsp.rotate_left(32) ^ self.top.rotate_left(16))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let which = (mixed >> (u64::BITS - CACHED_WALKS.ilog2())) as usize;
         let [default, ..] = cached_walks;
         let first = cached_walks.get(which).unwrap_or(default);
         if first.has_key(self) {
-            return first;
+            return (first, true);
         }
         let second = cached_walks.get(which ^ 1).unwrap_or(default);
-        if second.has_key(self) || second.age.load(Relaxed) < first.age.load(Relaxed) {
-            return second;
+        match second.has_key(self) {
+            true => (second, true),
+            false if second.age.load(Relaxed) < first.age.load(Relaxed) => (second, false),
+            false => (first, false),
         }
-        first
     }
 
     /// All words but `rbp`.
@@ -169,16 +178,15 @@ impl CachedWalk {
         self.key_rbp.load(Relaxed) == key.rbp
     }
 
-    /// The id of the whole stack, if a walk with this key would find the kept one.
+    /// The id of the whole stack, if a walk with its key would find this one.
     #[inline(always)]
     pub(crate) fn known_id(
         &self,
-        key: &WalkKey,
         arrays: &StepArrays,
         memory: &NoFaults,
     ) -> Option<(u32, StackEnd)> {
         let id = self.id.load(Relaxed);
-        if id == 0 || !self.has_key(key) {
+        if id == 0 {
             return None;
         }
         let steps = arrays.of(self).get(self.first.load(Relaxed)..)?;
@@ -263,6 +271,8 @@ pub(crate) struct WalkRecorder<'a> {
     /// The steps of the cached walk, after room for more.
     kept: &'a [Step],
     key: WalkKey,
+    /// Whether the cached walk started as this one.
+    has_key: bool,
     /// The number of fresh steps.
     fresh: usize,
     /// Whether the fresh steps begin at the walk's start.
@@ -287,12 +297,18 @@ pub(crate) struct KnownSteps<'a> {
 
 impl<'a> WalkRecorder<'a> {
     /// Starts to record a walk.
-    pub(crate) fn new(cached: &'a CachedWalk, arrays: &'a StepArrays, key: WalkKey) -> Self {
+    pub(crate) fn new(
+        cached: &'a CachedWalk,
+        arrays: &'a StepArrays,
+        key: WalkKey,
+        has_key: bool,
+    ) -> Self {
         let mut recorder = WalkRecorder {
             cached,
             arrays,
             kept: arrays.of(cached),
             key,
+            has_key,
             fresh: 0,
             from_start: true,
             has_read_rbp: false,
@@ -318,7 +334,7 @@ impl<'a> WalkRecorder<'a> {
 
     /// The known steps of a walk that has just started.
     pub(crate) fn at_start(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
-        if !self.cached.has_key(&self.key) {
+        if !self.has_key {
             return None;
         }
         let first = self.cached.first.load(Relaxed);
@@ -400,6 +416,18 @@ impl<'a> WalkRecorder<'a> {
         }
         self.set_next(self.next);
         false
+    }
+
+    /// How the stack ends, if the step that has just matched a kept one is the last.
+    #[inline(always)]
+    pub(crate) fn end_at_step(&mut self, room: usize) -> Option<StackEnd> {
+        if self.next.wrapping_add(1) != self.kept.len() {
+            return None;
+        }
+        let end = self.end_behind(&[], 0, room)?;
+        self.needs_rbp |= !self.has_read_rbp;
+        self.equal_from = Some(self.next);
+        Some(end)
     }
 
     /// The known steps after the step that has just matched a kept one.

@@ -86,7 +86,13 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 Stop::Full => return Err(StackEnd::Limit),
                 Stop::Fault => return Err(StackEnd::Fault),
                 Stop::NotAbove { rule } => return Err(self.not_above(rule, at.rbp)),
-                Stop::Meets => self.take_behind(at)?,
+                Stop::Meets => {
+                    if let Some(end) = recorder.end_at_step(room.wrapping_sub(taken)) {
+                        self.ends_for_good = true;
+                        return Err(end);
+                    }
+                    self.take_behind(at)?;
+                }
             }
         }
     }
