@@ -104,6 +104,21 @@ impl Context {
         }
     }
 
+    /// As `append` for the record of a hit, whose body begins with a part of a fixed length.
+    #[inline(always)]
+    pub(crate) fn append_hit<const N: usize>(
+        &self,
+        cpu: u32,
+        first: &[u64; N],
+        parts: &[&[u64]; 3],
+        now_ns: u64,
+    ) -> bool {
+        match self.rings.as_ref() {
+            Some(rings) => rings.append_hit(cpu, first, parts, now_ns, || self.waiter.wake()),
+            None => false,
+        }
+    }
+
     /// As `append`, for callers that hold scheduler locks or have interrupts off, and so must not
     /// wake a task: an interrupt to this CPU wakes the reader.
     pub(crate) fn append_quietly(

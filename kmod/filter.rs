@@ -231,6 +231,7 @@ impl SessionOwner {
     }
 
     /// The ids of the current task; zero where this namespace does not see it.
+    #[inline(always)]
     pub(crate) fn ids(&self, current: &Current) -> Ids {
         let (Some(process), Some(thread)) = (current.process(), current.thread()) else {
             return Ids::default();

@@ -94,6 +94,8 @@ pub(crate) struct Probe {
     pub(crate) sink: Sink,
     /// Whether hits are only counted.
     pub(crate) counts_only: bool,
+    /// Whether hits are recorded, without limits, and change nothing else.
+    pub(crate) is_recorded: bool,
     /// The register whose span each hit ends, if that is all that its program does.
     pub(crate) frees: Option<Register>,
     /// Whether it has no limits, and its entries count as hits.

@@ -27,8 +27,8 @@ struct nsprobe_rule {
 };
 
 struct nsprobe_walk {
-	struct nsprobe_range last;
 	const struct nsprobe_range *ranges;
+	const struct nsprobe_range *ranges_end;
 	const struct nsprobe_rule *rules;
 	const struct nsprobe_step *kept;
 	const struct nsprobe_step *kept_end;
@@ -37,13 +37,11 @@ struct nsprobe_walk {
 	u64 method;
 	u64 top;
 	u64 top_method;
-	u64 rip;
+	u64 inside;
 	u64 rsp;
 	u64 rbp;
-	u64 key;
 	u64 rule;
 	u64 missed;
-	u32 range_count;
 	u32 room;
 	u32 taken;
 	bool needs_rbp;
@@ -95,19 +93,15 @@ static __always_inline const u64 __user *nsprobe_user(u64 address)
 	return mask_user_address((const void __user *)address);
 }
 
-/* Whether the walk knows the code that holds an address; it is the last range then. */
-static bool nsprobe_find_range(struct nsprobe_walk *walk, u64 address)
+/* The range that holds an address, if it is known. */
+static const struct nsprobe_range *nsprobe_find_range(const struct nsprobe_walk *walk, u64 address)
 {
 	const struct nsprobe_range *range = walk->ranges;
-	u32 left;
 
-	for (left = walk->range_count; left; left--, range++) {
-		if (address - range->start < range->bytes) {
-			walk->last = *range;
-			return true;
-		}
-	}
-	return false;
+	for (; range < walk->ranges_end; range++)
+		if (address - range->start < range->bytes)
+			return range;
+	return NULL;
 }
 
 /* A return address that may be a trampoline begins a page; zero is none. */
@@ -131,6 +125,8 @@ static __always_inline bool nsprobe_is_kept(struct nsprobe_walk *walk,
 
 	if (walk->kept_end[-1].slot < slot)
 		kept = walk->kept_end;
+	while (walk->kept_end - kept > 8 && kept[8].slot < slot)
+		kept += 8;
 	while (kept < walk->kept_end && kept->slot < slot)
 		kept++;
 	walk->kept = kept;
@@ -139,15 +135,17 @@ static __always_inline bool nsprobe_is_kept(struct nsprobe_walk *walk,
 	       kept->word == step->word;
 }
 
-/* Follows frame pointers within the last range; comes to `caller` where that ends. */
-static __always_inline u32 nsprobe_frame_pointers_in_range(struct nsprobe_walk *walk, u64 *caller)
+/* Follows frame pointers within a range; `caller` is the first one outside. */
+static __always_inline u32 nsprobe_frame_pointers_in_range(struct nsprobe_walk *walk,
+							   const struct nsprobe_range *range,
+							   u64 *caller)
 {
 	struct nsprobe_step *step = walk->steps + walk->taken;
 	const struct nsprobe_step *end = walk->steps + walk->room;
 	u64 *words = walk->words + walk->taken;
 	/* Of return addresses, which are behind their calls. */
-	const u64 start = walk->last.start + 1, bytes = walk->last.bytes;
-	const u64 place = walk->last.base + walk->method;
+	const u64 start = range->start + 1, bytes = range->bytes;
+	const u64 place = range->base + walk->method;
 	u64 rsp = walk->rsp, rbp = walk->rbp, next_slot = nsprobe_next_slot(walk);
 	u32 why = NSPROBE_WALK_FAULT;
 
@@ -201,59 +199,62 @@ out:
 }
 
 /* The step from a function's entry, where the return address is on top of the stack. */
-static __always_inline u32 nsprobe_step_from_entry(struct nsprobe_walk *walk)
+static __always_inline u32 nsprobe_step_from_entry(struct nsprobe_walk *walk,
+						   const struct nsprobe_range *range)
 {
 	struct nsprobe_step *step = walk->steps;
-	const u64 rip = walk->top;
 	u64 next_slot = nsprobe_next_slot(walk);
 
-	if (!walk->room || !nsprobe_is_plain(rip) ||
-	    (rip - 1 - walk->last.start >= walk->last.bytes && !nsprobe_find_range(walk, rip - 1)))
-		return NSPROBE_WALK_OTHER;
 	step->slot = walk->rsp;
-	step->rip = rip;
+	step->rip = walk->top;
 	step->rbp_slot = 0;
 	step->rbp = walk->rbp;
-	step->word = walk->words[0] = rip + walk->last.base + walk->top_method;
+	step->word = walk->words[0] = walk->top + range->base + walk->top_method;
 	walk->rsp += 8;
-	walk->rip = rip;
 	walk->taken = 1;
-	if (step->slot >= next_slot && nsprobe_is_kept(walk, step, &next_slot))
+	if (unlikely(step->slot >= next_slot) && nsprobe_is_kept(walk, step, &next_slot))
 		return NSPROBE_WALK_MEETS;
 	return NSPROBE_WALK_RANGE;
 }
 
 u32 nsprobe_follow_frame_pointers(struct nsprobe_walk *walk)
 {
-	u64 caller;
-	u32 why;
+	u64 caller = walk->top ? walk->top - 1 : walk->inside;
+	const struct nsprobe_range *range = nsprobe_find_range(walk, caller);
+	u32 why = NSPROBE_WALK_RANGE;
 
 	if (walk->top) {
-		why = nsprobe_step_from_entry(walk);
-		if (why != NSPROBE_WALK_RANGE)
-			return why;
+		if (!range || !walk->room || !nsprobe_is_plain(walk->top))
+			return NSPROBE_WALK_OTHER;
+		why = nsprobe_step_from_entry(walk, range);
 	}
-	do
-		why = nsprobe_frame_pointers_in_range(walk, &caller);
-	while (why == NSPROBE_WALK_RANGE && nsprobe_find_range(walk, caller));
+	while (why == NSPROBE_WALK_RANGE && range) {
+		why = nsprobe_frame_pointers_in_range(walk, range, &caller);
+		if (why == NSPROBE_WALK_RANGE)
+			range = nsprobe_find_range(walk, caller);
+	}
 	if (walk->taken) {
-		walk->rip = walk->steps[walk->taken - 1].rip;
-		walk->has_read_rbp |= walk->steps[walk->taken - 1].rbp_slot != 0;
+		const struct nsprobe_step *last = &walk->steps[walk->taken - 1];
+
+		walk->inside = last->rip - 1;
+		walk->has_read_rbp |= last->rbp_slot != 0;
 	}
 	return why;
 }
 
-/* Follows rules of code in the last range; comes to `caller` where that ends. */
-static __always_inline u32 nsprobe_rules_in_range(struct nsprobe_walk *walk, u64 *caller)
+/* Follows rules as long as callers are in a range, from the place of a key; as above. */
+static __always_inline u32 nsprobe_rules_in_range(struct nsprobe_walk *walk,
+						  const struct nsprobe_range *range, u64 *key_at,
+						  u64 *caller)
 {
 	const struct nsprobe_rule *rules = walk->rules;
 	struct nsprobe_step *step = walk->steps + walk->taken;
 	const struct nsprobe_step *end = walk->steps + walk->room;
 	u64 *words = walk->words + walk->taken;
 	/* Of return addresses, which are behind their calls. */
-	const u64 start = walk->last.start + 1, bytes = walk->last.bytes;
-	const u64 place = walk->last.base + walk->method;
-	u64 rsp = walk->rsp, rbp = walk->rbp, key = walk->key, next_slot = nsprobe_next_slot(walk);
+	const u64 start = range->start + 1, bytes = range->bytes;
+	const u64 place = range->base + walk->method;
+	u64 rsp = walk->rsp, rbp = walk->rbp, key = *key_at, next_slot = nsprobe_next_slot(walk);
 	u64 unread = walk->has_read_rbp ? 0 : NSPROBE_BY_RBP, needs = 0, from = 0, rule = 0;
 	u32 why = NSPROBE_WALK_FAULT;
 
@@ -328,7 +329,7 @@ out:
 	user_access_end();
 	walk->rsp = rsp;
 	walk->rbp = rbp;
-	walk->key = key;
+	*key_at = key;
 	walk->rule = rule;
 	walk->missed = from;
 	walk->taken = step - walk->steps;
@@ -339,13 +340,18 @@ out:
 
 u32 nsprobe_follow_rules(struct nsprobe_walk *walk)
 {
-	u64 caller;
-	u32 why;
+	u64 caller = walk->inside, key = 0;
+	const struct nsprobe_range *range = nsprobe_find_range(walk, caller);
+	u32 why = NSPROBE_WALK_RANGE;
 
-	do
-		why = nsprobe_rules_in_range(walk, &caller);
-	while (why == NSPROBE_WALK_RANGE && nsprobe_find_range(walk, caller));
+	if (range)
+		key = caller + range->base + walk->method;
+	while (why == NSPROBE_WALK_RANGE && range) {
+		why = nsprobe_rules_in_range(walk, range, &key, &caller);
+		if (why == NSPROBE_WALK_RANGE)
+			range = nsprobe_find_range(walk, caller);
+	}
 	if (walk->taken)
-		walk->rip = walk->steps[walk->taken - 1].rip;
+		walk->inside = walk->steps[walk->taken - 1].rip - 1;
 	return why;
 }

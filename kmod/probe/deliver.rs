@@ -37,6 +37,7 @@ pub(super) struct Found<'a> {
 
 impl Probe {
     /// Delivers a hit to the sink, and counts the outcome.
+    #[inline]
     pub(super) fn deliver(&self, hit: &Hit<'_>, found: &Found<'_>) -> Verdict {
         let skipped = match &self.limits {
             Some(limits) => self.skipped(limits, hit),
@@ -48,11 +49,7 @@ impl Probe {
         }
         let outcome = match &self.sink {
             Sink::Count => Outcome::Aggregated,
-            Sink::Record => match self.record(hit, found.fields) {
-                true => Outcome::Recorded,
-                false if self.context.is_frozen() => Outcome::Frozen,
-                false => Outcome::LostFull,
-            },
+            Sink::Record => self.recorded(hit, found.fields),
             Sink::Table(table) => match self.value(hit, found) {
                 Some(value) => self.aggregate(table, hit, found.key, value),
                 None => {
@@ -70,6 +67,16 @@ impl Probe {
             self.context.freeze();
         }
         Verdict::Keep
+    }
+
+    /// Records a hit; returns the outcome.
+    #[inline(always)]
+    pub(super) fn recorded(&self, hit: &Hit<'_>, fields: &[u64]) -> Outcome {
+        match self.record(hit, fields) {
+            true => Outcome::Recorded,
+            false if self.context.is_frozen() => Outcome::Frozen,
+            false => Outcome::LostFull,
+        }
     }
 
     /// What a hit adds to its row: the program's value, else the duration of the call at its

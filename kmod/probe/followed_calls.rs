@@ -23,16 +23,23 @@ use core::sync::atomic::Ordering::Relaxed;
 use kernel::sync::Arc;
 
 impl Probe {
-    /// Handles a hit of a followed call's probe; `admits` is the filter's answer.
+    /// Handles a hit of a followed call's probe; `admits` is the filter's answer, if it was fast.
     #[inline(never)]
     pub(super) fn hit_of_call(
         &self,
         regs: &Regs<'_>,
-        current: &Current,
-        here: Here<'_>,
+        cpu: u32,
         top: &mut u64,
-        admits: bool,
+        admits: Option<bool>,
     ) -> Verdict {
+        let current = &Current::get();
+        let Some(here) = self.counters.here(cpu) else {
+            return Verdict::Keep;
+        };
+        let admits = admits.unwrap_or_else(|| {
+            let filter = self.context.filter.in_handler(regs);
+            self.context.session_owner.admits(filter, current)
+        });
         let Some(calls) = self.context.under_way.as_ref() else {
             return Verdict::Keep;
         };

@@ -47,12 +47,10 @@ impl Hook for Probe {
         let filter = context.filter.in_handler(regs);
         let admits = context.session_owner.admits_fast(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
-            if self.role != Role::Whole {
-                let admits =
-                    admits.unwrap_or_else(|| context.session_owner.admits(filter, &current));
-                return self.hit_of_call(regs, &current, here, call, admits);
-            }
-            return self.hit_with_care(regs, &current, here, call);
+            return match self.role {
+                Role::Whole => self.hit_with_care(regs, here.cpu, call),
+                _ => self.hit_of_call(regs, here.cpu, call, admits),
+            };
         };
         let sequence = here.begin();
         if !admits {
@@ -63,17 +61,12 @@ impl Hook for Probe {
             here.count(Outcome::Aggregated);
             return Verdict::Keep;
         }
-        if let Some(program) = &self.at_entry {
-            let draw = self.draw(here.cpu, sequence as u32, 0);
-            if program.rejects(regs, 0, Some(draw)) {
-                here.count(Outcome::Rejected);
-                return Verdict::Ignore;
+        match &self.at_entry {
+            Some(program) => {
+                self.admitted_by_filter(program, regs, here.cpu, sequence as u32, call)
             }
-            if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
-                return self.end_span(spans, regs, &current, here, register);
-            }
+            None => self.admitted(regs, here.cpu, sequence as u32, call),
         }
-        self.entered(regs, &current, here, sequence as u32, call)
     }
 
     fn returns(&self) -> Option<u64> {
@@ -282,13 +275,11 @@ impl Probe {
     /// Slow path: a probe with limits, a return-only probe, or a filter that needs a lookup.
     #[cold]
     #[inline(never)]
-    fn hit_with_care(
-        &self,
-        regs: &Regs<'_>,
-        current: &Current,
-        here: Here<'_>,
-        call: &mut u64,
-    ) -> Verdict {
+    fn hit_with_care(&self, regs: &Regs<'_>, cpu: u32, call: &mut u64) -> Verdict {
+        let current = &Current::get();
+        let Some(here) = self.counters.here(cpu) else {
+            return Verdict::Keep;
+        };
         let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
         let sequence = match is_quiet {
             true => 0,
@@ -328,9 +319,42 @@ impl Probe {
         }
     }
 
-    /// Handles an entry whose task the filter has admitted. Out of line, so that hits that
-    /// are only counted do not pay for its variables.
+    /// Handles a hit whose task the filter has admitted, and which the program may reject.
     #[inline(never)]
+    fn admitted_by_filter(
+        &self,
+        program: &Program,
+        regs: &Regs<'_>,
+        cpu: u32,
+        sequence: u32,
+        call: &mut u64,
+    ) -> Verdict {
+        let draw = self.draw(cpu, sequence, 0);
+        if program.rejects(regs, 0, Some(draw)) {
+            if let Some(here) = self.counters.here(cpu) {
+                here.count(Outcome::Rejected);
+            }
+            return Verdict::Ignore;
+        }
+        self.admitted(regs, cpu, sequence, call)
+    }
+
+    /// Handles a hit that neither the filter nor the program has rejected. Out of line, so that other
+    /// hits do not pay for its variables.
+    #[inline(never)]
+    fn admitted(&self, regs: &Regs<'_>, cpu: u32, sequence: u32, call: &mut u64) -> Verdict {
+        let current = Current::get();
+        let Some(here) = self.counters.here(cpu) else {
+            return Verdict::Keep;
+        };
+        if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
+            return self.end_span(spans, regs, &current, here, register);
+        }
+        self.entered(regs, &current, here, sequence, call)
+    }
+
+    /// Handles an entry that the program at the entry, if there is one, has not rejected.
+    #[inline]
     fn entered(
         &self,
         regs: &Regs<'_>,
@@ -346,6 +370,10 @@ impl Probe {
         }
         match &self.at_entry {
             Some(program) => self.run(program, &hit, call),
+            None if self.is_recorded => {
+                hit.here.count(self.recorded(&hit, &[]));
+                Verdict::Keep
+            }
             None => self.deliver(&hit, &Found::default()),
         }
     }

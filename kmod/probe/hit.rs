@@ -106,6 +106,7 @@ impl Hit<'_> {
     }
 
     /// The ids of the task.
+    #[inline(always)]
     pub(crate) fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)
     }

@@ -13,14 +13,12 @@ use crate::{
         },
         program::{KEY_WORDS_MAX, OUTPUT_WORDS_MAX},
         record::{
-            body_of,
             Hit as HitRecord,
             StackEnd,
             ELAPSED_UNKNOWN,
             HIT_KERNEL,
             HIT_RETURN,
-            KERNEL_WORDS_MAX,
-            KIND_HIT, //
+            KERNEL_WORDS_MAX, //
         },
     },
     context::Context,
@@ -162,6 +160,9 @@ impl Probe {
         mut end: StackEnd,
         tail: &Tail<'_>,
     ) -> bool {
+        if stack.rest().is_none() && stack.missed().is_none() && !end.is_cut() {
+            return self.append(hit, &Frames::of(stack, end), tail);
+        }
         let in_kernel = hit.is_in_kernel();
         // A copy here would keep interrupts off for long.
         let interrupted = match self.context.interrupted.as_ref() {
@@ -261,7 +262,9 @@ impl Probe {
             ..HitRecord::default()
         };
         let words: &[u64; HIT_WORDS] = transmute_ref!(&record);
-        let parts = [body_of(words), elapsed, frames.words, tail.words];
-        self.context.append(cpu, KIND_HIT, &parts, hit.now_ns)
+        // The ring writes the header.
+        let [_, body @ ..] = words;
+        let parts = [elapsed, frames.words, tail.words];
+        self.context.append_hit(cpu, body, &parts, hit.now_ns)
     }
 }

@@ -94,12 +94,35 @@ impl Ring {
         if header & LENGTH_MASK > WHOLE_BYTES {
             return self.append_in_steps(header, parts, now_ns);
         }
-        let write = |at| self.pages.write_parts(at, parts);
-        self.append_whole(header, now_ns, is_counted(kind), write)
+        self.append_whole(header, now_ns, is_counted(kind), |start| {
+            self.pages.write_parts(body_at(start), parts);
+            self.pages.set_header(start, header);
+        })
+    }
+
+    /// As `append` for the record of a hit, whose body begins with a part of a fixed length.
+    #[inline(always)]
+    pub(super) fn append_hit<const N: usize>(
+        &self,
+        first: &[u64; N],
+        parts: &[&[u64]; 3],
+        now_ns: u64,
+    ) -> Option<u64> {
+        let body = parts.iter().fold(size_of_val(first), |sum, part| {
+            sum.wrapping_add(size_of_val(*part))
+        });
+        let header = header(KIND_HIT, body);
+        if header & LENGTH_MASK > WHOLE_BYTES {
+            let [one, two, three] = *parts;
+            return self.append_in_steps(header, &[first, one, two, three], now_ns);
+        }
+        self.append_whole(header, now_ns, true, |start| {
+            self.pages.write_record(start, header, first, parts);
+        })
     }
 
     /// Appends a record under the lock, so that a writer that is preempted holds up no other.
-    /// `write` writes its body to a position, once there is room.
+    /// `write` writes it to a position, once there is room.
     #[inline(always)]
     fn append_whole(
         &self,
@@ -110,8 +133,7 @@ impl Ring {
     ) -> Option<u64> {
         let mut state = self.state.lock();
         let at = self.reserve(&mut state, header & LENGTH_MASK, now_ns, counts)?;
-        write(body_at(at.start));
-        self.pages.set_header(at.start, header);
+        write(at.start);
         if state.pending == state.producer {
             state.pending = at.end;
         }
@@ -306,10 +328,11 @@ impl Ring {
         make: impl FnOnce() -> WriteRecord,
     ) -> Option<u64> {
         let header = header(KIND_WRITE, size_of::<WriteRecord>() - size_of::<Header>());
-        self.append_whole(header, now_ns, false, |at| {
+        self.append_whole(header, now_ns, false, |start| {
             let record = make();
             let words: &[u64; size_of::<WriteRecord>() / 8] = transmute_ref!(&record);
-            self.pages.write(at, body_of(words));
+            self.pages.write(body_at(start), body_of(words));
+            self.pages.set_header(start, header);
         })
     }
 

@@ -8,12 +8,11 @@ use crate::{
         unwind::Registers, //
     },
     context::Context,
-    object::{NoteBudget, Objects},
+    object::NoteBudget,
     stack::{
         mapping_cache::{CodeRange, Mappings},
         raw_copy::CopyRequest,
         resolver::Resolver,
-        stack_table::StackTable,
         walk::Walk,
         walk_cache::{CachedWalk, WalkKey},
         Stack, //
@@ -52,44 +51,84 @@ pub(crate) struct CaptureTime<'a> {
     pub(crate) reading: Reading<'a>,
 }
 
-/// How frames are looked up.
-struct Maps<'a> {
-    objects: &'a Objects,
-    /// The RCU section that keeps their rows alive.
-    reading: Reading<'a>,
-    /// Mappings that were looked up for earlier stacks.
-    kept: Option<Mappings<'a>>,
-    /// The table that gives stacks their ids, and what pays for new ones.
-    stacks: Option<&'a StackTable>,
-    container: &'a dyn Fn() -> u64,
-}
-
 impl Context {
     /// Captures the current task's stack.
+    #[inline(always)]
     pub(crate) fn capture(
         &self,
         stack: &mut Stack,
         regs: &RegisterFile,
         request: &StackRequest,
+        at: CaptureTime<'_>,
+        pid: impl Fn() -> u32,
+    ) -> StackEnd {
+        let kept = match self.mappings.as_ref() {
+            Some(mappings) => mappings.take(at.cpu, at.now_ns, self.objects.rows_version()),
+            None => None,
+        };
+        let is_64bit = regs.is_64bit();
+        let by_rows = is_64bit && (request.copies || self.objects.has_rows());
+        let memory = NoFaults::new();
+        let mut cached = None;
+        if let (Some(kept), true) = (&kept, is_64bit) {
+            let key = WalkKey::new(regs, request, by_rows, &memory);
+            let (walk, has_key) = key.pick(kept.cached_walks());
+            let known = match request.by_id && has_key {
+                true => walk.known_id(kept.arrays(), &memory),
+                false => None,
+            };
+            if let Some((id, end)) = known {
+                stack.id = Some(id);
+                return end;
+            }
+            cached = Some((walk, key, has_key));
+        }
+        self.walk(
+            stack,
+            (regs, request, by_rows),
+            at,
+            kept,
+            (memory, cached),
+            pid,
+        )
+    }
+
+    /// Out of line, as most stacks captured by id are known.
+    #[inline(never)]
+    fn walk(
+        &self,
+        stack: &mut Stack,
+        (regs, request, by_rows): (&RegisterFile, &StackRequest, bool),
         CaptureTime {
             cpu,
             now_ns,
             reading,
         }: CaptureTime<'_>,
+        kept: Option<Mappings<'_>>,
+        (memory, cached): (NoFaults, Option<(&CachedWalk, WalkKey, bool)>),
         pid: impl Fn() -> u32,
     ) -> StackEnd {
-        let maps = Maps {
+        let resolver = Resolver {
             objects: &self.objects,
             reading,
-            kept: match self.mappings.as_ref() {
-                Some(mappings) => mappings.take(cpu, now_ns, self.objects.rows_version()),
-                None => None,
-            },
-            stacks: self.stacks.as_ref(),
-            container: &|| self.current_container(),
+            pid,
+            announce: |id| self.announce(cpu, id, now_ns),
+            notes: NoteBudget::of_stack(),
+            mappings: kept,
+            last: CodeRange::default(),
         };
-        let announce = |id| self.announce(cpu, id, now_ns);
-        stack.capture(regs, request, maps, pid, announce)
+        let mut walk = Walk::new(stack, resolver, regs, request, by_rows, (memory, cached));
+        let (Ok(end) | Err(end)) = walk.run();
+        walk.keep(end);
+        let missed = walk.missed().filter(|_| end == StackEnd::Fault);
+        // A stack that is completed later gets its id then.
+        let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
+        let stacks = self.stacks.as_ref().filter(|_| is_whole && request.by_id);
+        let id = stacks.and_then(|stacks| stacks.id_of(walk.words(), || self.current_container()));
+        walk.set_id(id, end);
+        drop(walk);
+        (stack.id, stack.missed) = (id, missed);
+        end
     }
 
     /// The id of a taken stack, also of one that ends early; `None` when there is no room for
@@ -98,7 +137,7 @@ impl Context {
         match stack.id() {
             None => {
                 let stacks = self.stacks.as_ref()?;
-                stacks.id_of(stack.words(), &|| self.current_container())
+                stacks.id_of(stack.words(), || self.current_container())
             }
             known => known,
         }
@@ -141,80 +180,6 @@ impl Context {
         raw_stacks.copy(owner.cpu, &request, |parts| {
             self.append(owner.cpu, KIND_STACK_COPY, parts, now_ns)
         })
-    }
-}
-
-impl Stack {
-    /// Walks the current task's stack. Calls `announce` for each object that is seen for the first
-    /// time.
-    fn capture(
-        &mut self,
-        regs: &RegisterFile,
-        request: &StackRequest,
-        maps: Maps<'_>,
-        pid: impl Fn() -> u32,
-        announce: impl FnMut(u32),
-    ) -> StackEnd {
-        let is_64bit = regs.is_64bit();
-        let by_rows = is_64bit && (request.copies || maps.objects.has_rows());
-        let memory = NoFaults::new();
-        let mut cached = None;
-        if let (Some(kept), true) = (&maps.kept, is_64bit) {
-            let key = WalkKey::new(regs, request, by_rows, &memory);
-            let (walk, has_key) = key.pick(kept.cached_walks());
-            let known = match request.by_id && has_key {
-                true => walk.known_id(kept.arrays(), &memory),
-                false => None,
-            };
-            if let Some((id, end)) = known {
-                self.id = Some(id);
-                return end;
-            }
-            cached = Some((walk, key, has_key));
-        }
-        self.walk(
-            regs,
-            request,
-            maps,
-            by_rows,
-            (memory, cached),
-            (pid, announce),
-        )
-    }
-
-    /// Out of line, as most stacks captured by id are known.
-    #[inline(never)]
-    fn walk(
-        &mut self,
-        regs: &RegisterFile,
-        request: &StackRequest,
-        maps: Maps<'_>,
-        by_rows: bool,
-        (memory, cached): (NoFaults, Option<(&CachedWalk, WalkKey, bool)>),
-        (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
-    ) -> StackEnd {
-        let resolver = Resolver {
-            objects: maps.objects,
-            reading: maps.reading,
-            pid,
-            announce,
-            notes: NoteBudget::of_stack(),
-            mappings: maps.kept,
-            last: CodeRange::default(),
-        };
-        let mut walk = Walk::new(self, resolver, regs, request, by_rows, (memory, cached));
-        let (Ok(end) | Err(end)) = walk.run();
-        walk.keep(end);
-        let missed = walk.missed().filter(|_| end == StackEnd::Fault);
-        // A stack that is completed later gets its id then.
-        let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
-        let container = maps.container;
-        let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
-        let id = stacks.and_then(|stacks| stacks.id_of(walk.words(), container));
-        walk.set_id(id, end);
-        drop(walk);
-        (self.id, self.missed) = (id, missed);
-        end
     }
 }
 

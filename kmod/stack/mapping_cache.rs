@@ -14,7 +14,7 @@ use crate::{
     stack::walk_cache::{CachedWalk, StepArrays, CACHED_WALKS},
     sys::{
         memory,
-        user_walk::{KeptRange, KeptRule, Known, RULES, RULE_BITS},
+        user_walk::{KeptRange, KeptRule, RULES, RULE_BITS},
         vma::Layout, //
     }, //
 };
@@ -49,24 +49,6 @@ impl CodeRange {
     pub(crate) fn is_far(&self) -> bool {
         let end = self.start.wrapping_add(self.bytes);
         end.wrapping_add(self.delta) >> OFFSET_BITS != 0
-    }
-
-    /// As a [`KeptRange`] has it.
-    pub(super) fn words(&self) -> [u64; 4] {
-        let base = self
-            .delta
-            .wrapping_add(Frame::place(self.object, Method::Registers));
-        [self.start, self.bytes, base, self.object.into()]
-    }
-
-    pub(super) fn of_words([start, bytes, base, object]: [u64; 4]) -> Self {
-        let object = object as u32;
-        CodeRange {
-            start,
-            bytes,
-            delta: base.wrapping_sub(Frame::place(object, Method::Registers)),
-            object,
-        }
     }
 
     /// Whether it contains the address.
@@ -150,7 +132,7 @@ impl SimpleRule {
 }
 
 /// The key of the rule of a place in an object: the word of a frame there.
-pub(super) fn rule_key(object: u32, offset: u64) -> u64 {
+fn rule_key(object: u32, offset: u64) -> u64 {
     Frame::place(object, Method::Row).wrapping_add(offset)
 }
 
@@ -258,17 +240,16 @@ impl<'a> Mappings<'a> {
         &self.on.arrays
     }
 
-    /// What walks in C know.
+    /// The kept mappings, for walks in C.
     #[inline(always)]
-    pub(super) fn known(&self, by_rows: bool) -> Option<Known<'a>> {
-        let on = self.on;
-        Some(Known {
-            ranges: &on.ranges,
-            rules: match by_rows {
-                true => Some(on.rules.first_chunk()?),
-                false => None,
-            },
-        })
+    pub(super) fn ranges(&self) -> &'a [KeptRange] {
+        &self.on.ranges
+    }
+
+    /// The kept rules, for walks in C.
+    #[inline(always)]
+    pub(super) fn rules(&self) -> Option<&'a [KeptRule; RULES]> {
+        self.on.rules.first_chunk()
     }
 
     /// The kept mapping that contains the address.
@@ -277,12 +258,14 @@ impl<'a> Mappings<'a> {
             address.wrapping_sub(range.start.load(Relaxed)) < range.bytes.load(Relaxed)
         };
         let range = self.on.ranges.iter().find(holds)?;
-        Some(CodeRange::of_words([
-            range.start.load(Relaxed),
-            range.bytes.load(Relaxed),
-            range.base.load(Relaxed),
-            range.object.load(Relaxed),
-        ]))
+        let object = range.object.load(Relaxed) as u32;
+        let base = range.base.load(Relaxed);
+        Some(CodeRange {
+            start: range.start.load(Relaxed),
+            bytes: range.bytes.load(Relaxed),
+            delta: base.wrapping_sub(Frame::place(object, Method::Registers)),
+            object,
+        })
     }
 
     /// Keeps a rule.
@@ -306,11 +289,11 @@ impl<'a> Mappings<'a> {
         let Some(range) = self.on.ranges.get(next % MAPPINGS) else {
             return;
         };
-        let [start, bytes, base, object] = known.words();
-        range.start.store(start, Relaxed);
-        range.bytes.store(bytes, Relaxed);
-        range.base.store(base, Relaxed);
-        range.object.store(object, Relaxed);
+        let place = Frame::place(known.object, Method::Registers);
+        range.start.store(known.start, Relaxed);
+        range.bytes.store(known.bytes, Relaxed);
+        range.base.store(known.delta.wrapping_add(place), Relaxed);
+        range.object.store(known.object.into(), Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::{
     common::{
         abi::{self, STACK_TABLE_WORDS},
-        table::{hash, hash_of_pairs}, //
+        table::hash_of_pairs, //
     },
     sys::{self, memory::zeroed},
 };
@@ -32,6 +32,7 @@ const WAYS: usize = 8;
 const SHARE: u32 = 3;
 /// Counters of words, each of a container, or by chance of several.
 const COUNTERS: usize = 256;
+const COUNTER_SHIFT: u32 = u64::BITS - COUNTERS.ilog2();
 /// Bits of a stack's first word that hold the number of words that follow.
 const LENGTH_BITS: u32 = 16;
 
@@ -64,7 +65,7 @@ impl StackTable {
 
     /// The id of the stack with these frames, which are fewer than 2^16 words; `container` pays for
     /// a new one. `None` if there is no room for it. Runs in handlers.
-    pub(crate) fn id_of(&self, frames: &[u64], container: &dyn Fn() -> u64) -> Option<u32> {
+    pub(crate) fn id_of(&self, frames: &[u64], container: impl Fn() -> u64) -> Option<u32> {
         let hash = hash_of_pairs(self.seed, frames);
         let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
         let first = (hash >> (u64::BITS - PLACE_BITS)) as usize;
@@ -111,7 +112,8 @@ impl StackTable {
     #[cold]
     fn write(&self, head: u64, frames: &[u64], container: u64) -> Option<u32> {
         let words = u32::try_from(frames.len()).ok()?.checked_add(1)?;
-        let counter = hash(self.seed, [container].iter()) as usize % COUNTERS;
+        // Which containers share a counter must not be known to them.
+        let counter = (container.wrapping_mul(self.seed | 1) >> COUNTER_SHIFT) as usize;
         let taken = self.taken.get(counter)?;
         let own = taken.load(Relaxed).saturating_add(words);
         let take = |used: u32| {

@@ -114,7 +114,8 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             knows_rbp: true,
             ..Registers::default()
         };
-        if !self.regs.is_64bit() {
+        // Only walks of 64-bit code are cached.
+        if self.recorder.is_none() && !self.regs.is_64bit() {
             return Err(StackEnd::Unsupported);
         }
         let room = self.room();

@@ -155,6 +155,45 @@ impl RingPages {
         }
     }
 
+    /// Writes a record: its header, a first part of its body and others, which publishing makes
+    /// visible.
+    #[inline(always)]
+    pub(crate) fn write_record<const N: usize>(
+        &self,
+        position: u64,
+        header: u64,
+        first: &[u64; N],
+        parts: &[&[u64]; 3],
+    ) {
+        let words = parts
+            .iter()
+            .fold(N.wrapping_add(1), |sum, part| sum.wrapping_add(part.len()));
+        let index = self.geometry.index(position) / WORD;
+        let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
+        if words > room {
+            let [one, two, three] = *parts;
+            return self.write_around(position, &[&[header], first, one, two, three]);
+        }
+        let data = self.data();
+        let put = |at: usize, word: u64| {
+            // SAFETY: `at` is less than `index + words`, which is within the data; further as in
+            // `copy_in`.
+            unsafe { data.add(at).write_volatile(word) };
+        };
+        put(index, header);
+        let mut at = index.wrapping_add(1);
+        for (step, word) in first.iter().enumerate() {
+            put(at.wrapping_add(step), *word);
+        }
+        at = at.wrapping_add(N);
+        for part in parts {
+            for (step, word) in part.iter().enumerate() {
+                put(at.wrapping_add(step), *word);
+            }
+            at = at.wrapping_add(part.len());
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn write_around(&self, position: u64, parts: &[&[u64]]) {

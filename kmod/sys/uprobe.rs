@@ -287,16 +287,18 @@ unsafe extern "C" fn handler<H: Hook>(
     // SAFETY: `raw` is the first field of a `Consumer<H>` (`repr(C)`), which lives
     // until a grace period after it was unregistered; the reference is shared only.
     let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
-    // SAFETY: The uprobe core gives a word of its own stack.
-    let (Some(regs), Some(call)) = (NonNull::new(regs), unsafe { call.as_mut() }) else {
-        return 0;
-    };
-    // SAFETY: The uprobe core gives the current task's registers, and does not touch
-    // them before this returns.
-    let regs = unsafe { Regs::from_ptr(regs) };
-    let Some(popped) = consumer.hook.returns() else {
-        return consumer.hook.hit(regs, call) as c_int;
-    };
+    // SAFETY: The uprobe core (`handler_chain`) gives the current task's registers, and does not
+    // touch them before this returns; and a word of its own stack.
+    let (regs, call) = unsafe { (Regs::from_ptr(NonNull::new_unchecked(regs)), &mut *call) };
+    match consumer.hook.returns() {
+        Some(popped) => hit_of_return(consumer, regs, popped),
+        None => consumer.hook.hit(regs, call) as c_int,
+    }
+}
+
+/// A hit of an instruction that returns, which may do that here.
+#[inline(never)]
+fn hit_of_return<H: Hook>(consumer: &Consumer<H>, regs: &Regs<'_>, popped: u64) -> c_int {
     let mut address = 0;
     let verdict = consumer.hook.hit(regs, &mut address);
     if address != 0 && consumer.is_alone() {

@@ -71,39 +71,33 @@ pub(crate) const RULE_BITS: u32 = 11;
 /// Rules that are kept.
 pub(crate) const RULES: usize = 1 << RULE_BITS;
 
-/// Where a walk finds what it knows.
+/// What a walk knows, and where it writes its steps.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct WalkRoom<'a> {
     pub(crate) ranges: &'a [KeptRange],
     /// `None`: it follows frame pointers.
     pub(crate) rules: Option<&'a [KeptRule; RULES]>,
+    /// It stops where a step is one of these, by rising slot.
+    pub(crate) kept: &'a [Step],
+    pub(crate) steps: &'a [Step],
+    /// Most steps.
+    pub(crate) most: usize,
+    /// The method of their frames, in its place in a word.
+    pub(crate) method: u64,
+    /// The return address that is on top of the stack, if not zero, and its method.
+    pub(crate) top: (u64, u64),
 }
 
 /// Where a walk is.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The range of code that the last frame is in, as a [`KeptRange`] has it.
-    pub(crate) range: [u64; 4],
-    pub(crate) rip: u64,
+    /// In the instruction that the frame executes.
+    pub(crate) inside: u64,
     pub(crate) rsp: u64,
     pub(crate) rbp: u64,
     /// Whether `rbp` has been read from the stack, and whether some step needed it before that.
     pub(crate) has_read_rbp: bool,
     pub(crate) needs_rbp: bool,
-}
-
-/// What a walk takes its steps for.
-pub(crate) struct Steps<'a> {
-    /// Where they go.
-    pub(crate) room: &'a [Step],
-    /// Most of them.
-    pub(crate) most: usize,
-    /// It stops where a step is one of these, by rising slot.
-    pub(crate) kept: &'a [Step],
-    /// The method of their frames, in its place in a word.
-    pub(crate) method: u64,
-    /// The return address that is on top of the stack, if not zero, and its method.
-    pub(crate) top: (u64, u64),
 }
 
 /// Why a walk has stopped.
@@ -121,11 +115,20 @@ pub(crate) enum Stop {
     Fault,
 }
 
+/// What a walk has done.
+pub(crate) struct Followed {
+    /// Frames that it has appended.
+    pub(crate) taken: usize,
+    /// Kept steps that it has passed.
+    pub(crate) passed: usize,
+    pub(crate) stop: Stop,
+}
+
 /// The input and output of `helpers/walk.c`.
 #[repr(C)]
 pub(super) struct Walk {
-    last: [u64; 4],
     ranges: *const KeptRange,
+    ranges_end: *const KeptRange,
     rules: *const KeptRule,
     kept: *const Step,
     kept_end: *const Step,
@@ -134,13 +137,11 @@ pub(super) struct Walk {
     method: u64,
     top: u64,
     top_method: u64,
-    rip: u64,
+    inside: u64,
     rsp: u64,
     rbp: u64,
-    key: u64,
     rule: u64,
     missed: u64,
-    range_count: u32,
     room: u32,
     taken: u32,
     needs_rbp: bool,
@@ -156,49 +157,46 @@ impl NoFaults {
         unsafe { helpers::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
     }
 
-    /// Walks on from `place`, where `key` is that of the rule of the next step. Appends the frames to
-    /// `words`; returns how many there are, how many kept steps it has passed, and why it has stopped.
-    /// The caller alone uses what is known, and the steps.
+    /// Walks on from `place`, and appends the frames to `words`. The caller alone uses what is in
+    /// `room`.
     #[inline(always)]
     pub(crate) fn follow<const N: usize>(
         &self,
         place: &mut Place,
-        key: u64,
-        known: Known<'_>,
-        steps: &Steps<'_>,
+        room: &WalkRoom<'_>,
         words: &mut Words<N>,
-    ) -> (usize, usize, Stop) {
-        let room = words.room();
-        let most = steps.most.min(steps.room.len()).min(room.len());
+    ) -> Followed {
+        let to = words.room();
+        let most = room.most.min(room.steps.len()).min(to.len());
+        let ranges = room.ranges.as_ptr_range();
+        let kept = room.kept.as_ptr_range();
         let mut walk = Walk {
-            last: place.range,
-            ranges: known.ranges.as_ptr(),
-            rules: known.rules.map_or(ptr::null(), |rules| rules.as_ptr()),
-            kept: steps.kept.as_ptr(),
-            kept_end: steps.kept.as_ptr_range().end,
-            steps: steps.room.as_ptr(),
-            words: room.as_mut_ptr().cast(),
-            method: steps.method,
-            top: steps.top.0,
-            top_method: steps.top.1,
-            rip: place.rip,
+            ranges: ranges.start,
+            ranges_end: ranges.end,
+            rules: room.rules.map_or(ptr::null(), |rules| rules.as_ptr()),
+            kept: kept.start,
+            kept_end: kept.end,
+            steps: room.steps.as_ptr(),
+            words: to.as_mut_ptr().cast(),
+            method: room.method,
+            top: room.top.0,
+            top_method: room.top.1,
+            inside: place.inside,
             rsp: place.rsp,
             rbp: place.rbp,
-            key,
             rule: 0,
             missed: 0,
-            range_count: known.ranges.len() as u32,
             room: most as u32,
             taken: 0,
             needs_rbp: place.needs_rbp,
             has_read_rbp: place.has_read_rbp,
         };
-        // SAFETY: There are as many ranges as it says, and as many rules as the shift has indexes;
-        // there is room for as many steps, whose fields may be written through a shared reference,
-        // and words. User addresses are masked, and a page that is not there is an error, as page
-        // faults are off.
+        // SAFETY: The ranges and the kept steps are where it says, and there are as many rules as an
+        // index may say; there is room for as many steps, whose fields may be written through a
+        // shared reference, and words. User addresses are masked, and a page that is not there is an
+        // error, as page faults are off.
         let why = unsafe {
-            match known.rules {
+            match room.rules {
                 Some(_) => helpers::nsprobe_follow_rules(&mut walk),
                 None => helpers::nsprobe_follow_frame_pointers(&mut walk),
             }
@@ -207,24 +205,26 @@ impl NoFaults {
         // SAFETY: It has written as many words as it has taken steps.
         unsafe { words.written(taken) };
         *place = Place {
-            range: walk.last,
-            rip: walk.rip,
+            inside: walk.inside,
             rsp: walk.rsp,
             rbp: walk.rbp,
             has_read_rbp: walk.has_read_rbp,
             needs_rbp: walk.needs_rbp,
         };
-        let stop = match why {
-            1 => Stop::Meets,
-            2 => Stop::NotAbove { rule: walk.rule },
-            3 => Stop::Full,
-            4 => {
-                self.miss(walk.missed);
-                Stop::Fault
-            }
-            _ => Stop::Unknown,
-        };
-        let passed = (walk.kept as usize).wrapping_sub(steps.kept.as_ptr() as usize);
-        (taken, passed / size_of::<Step>(), stop)
+        let passed = (walk.kept as usize).wrapping_sub(kept.start as usize);
+        Followed {
+            taken,
+            passed: passed / size_of::<Step>(),
+            stop: match why {
+                1 => Stop::Meets,
+                2 => Stop::NotAbove { rule: walk.rule },
+                3 => Stop::Full,
+                4 => {
+                    self.miss(walk.missed);
+                    Stop::Fault
+                }
+                _ => Stop::Unknown,
+            },
+        }
     }
 }

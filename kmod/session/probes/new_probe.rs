@@ -169,6 +169,9 @@ impl Probes {
                 && role == Role::Whole
                 && at_entry.is_none()
                 && limits.is_none(),
+            is_recorded: matches!(sink, Sink::Record)
+                && limits.is_none()
+                && request.flags & PROBE_FREEZES == 0,
             frees: match shortcut {
                 Some(Shortcut::Ends(register)) if is_counted && ends == Ends::Entry => {
                     Some(register)

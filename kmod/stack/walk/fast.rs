@@ -7,67 +7,58 @@ use crate::{
         record::{Frame, Method, StackEnd},
         unwind::{At, Registers}, //
     },
-    stack::mapping_cache::{rule_key, CodeRange, SimpleRule},
-    sys::user_walk::{Place, Steps, Stop},
+    stack::mapping_cache::SimpleRule,
+    sys::user_walk::{Followed, Place, Stop, WalkRoom},
 };
 
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     /// Walks on from `at`, whose `rbp` is known, as far as what the steps need is kept.
     #[inline(never)]
     pub(super) fn fast(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
-        let by_rows = self.by_rows;
-        let method = match by_rows {
-            true => Method::Row,
-            false => Method::FramePointer,
-        };
         loop {
-            let room = self.room();
+            let most = self.room();
             let (Some(kept), Some(recorder)) = (&self.resolver.mappings, &mut self.recorder) else {
                 return Ok(());
             };
-            let (inside, last) = (at.inside(), self.resolver.last);
-            let is_known = last.holds(inside) && !last.is_far();
-            let key = match by_rows {
-                true if !is_known => return Ok(()),
-                true => rule_key(last.object, inside.wrapping_add(last.delta)),
-                false => 0,
+            let (steps, kept_steps) = recorder.room();
+            let mut room = WalkRoom {
+                ranges: kept.ranges(),
+                rules: None,
+                kept: kept_steps,
+                steps,
+                most,
+                method: Frame::place(0, Method::FramePointer),
+                top: (0, Frame::place(0, Method::StackTop)),
             };
-            let Some(known) = kept.known(by_rows) else {
-                return Ok(());
-            };
+            if self.by_rows {
+                room.method = Frame::place(0, Method::Row);
+                room.rules = Some(match kept.rules() {
+                    Some(rules) => rules,
+                    None => return Ok(()),
+                });
+            } else if at.at == At::Innermost && self.request.at_entry {
+                room.top.0 = recorder.top();
+            }
             let (has_read_rbp, needs_rbp) = recorder.uses_of_rbp();
             let mut place = Place {
-                range: match is_known {
-                    true => last.words(),
-                    false => [0; 4],
-                },
-                rip: at.rip,
+                inside: at.inside(),
                 rsp: at.rsp,
                 rbp: at.rbp,
                 has_read_rbp,
                 needs_rbp,
             };
-            let (steps, kept_steps) = recorder.room();
-            let is_entry = !by_rows && at.at == At::Innermost && self.request.at_entry;
-            let steps = Steps {
-                room: steps,
-                most: room,
-                kept: kept_steps,
-                method: Frame::place(0, method),
-                top: match is_entry {
-                    true => (recorder.top(), Frame::place(0, Method::StackTop)),
-                    false => (0, 0),
-                },
-            };
             let words = &mut self.stack.words;
-            let (taken, passed, stop) = self.memory.follow(&mut place, key, known, &steps, words);
+            let Followed {
+                taken,
+                passed,
+                stop,
+            } = self.memory.follow(&mut place, &room, words);
             if taken != 0 {
                 let own = taken.wrapping_sub(usize::from(stop == Stop::Meets));
                 recorder.took(own, passed, &place);
-                self.resolver.last = CodeRange::of_words(place.range);
                 self.stack.frames = self.stack.frames.wrapping_add(taken as u32);
                 *at = Registers {
-                    rip: place.rip,
+                    rip: place.inside.wrapping_add(1),
                     rsp: place.rsp,
                     rbp: place.rbp,
                     knows_rbp: true,
@@ -77,9 +68,9 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             }
             match stop {
                 Stop::Unknown => {
-                    // What was read again may have led elsewhere.
                     if !self.resolver.last.holds(at.inside()) {
-                        self.resolver.last = kept.find(at.inside()).unwrap_or_default();
+                        let last = kept.find(at.inside());
+                        self.resolver.last = last.unwrap_or(self.resolver.last);
                     }
                     return Ok(());
                 }
@@ -87,7 +78,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 Stop::Fault => return Err(StackEnd::Fault),
                 Stop::NotAbove { rule } => return Err(self.not_above(rule, at.rbp)),
                 Stop::Meets => {
-                    if let Some(end) = recorder.end_at_step(room.wrapping_sub(taken)) {
+                    if let Some(end) = recorder.end_at_step(most.wrapping_sub(taken)) {
                         self.ends_for_good = true;
                         return Err(end);
                     }
