@@ -9,6 +9,8 @@ PATH=/payload:$PATH
 export HOME=/root NSPROBE_CACHE=/tmp/rows
 mkdir -p "$NSPROBE_CACHE"
 insmod /payload/nsprobe.ko || exit
+# The module does not probe or name files of 9p.
+mkdir -p /bench && cp /payload/bench/samples-fp /bench/ || exit
 sysctl -q kernel.perf_event_paranoid=-1 kernel.perf_event_max_sample_rate=100000
 mkfifo /tmp/go
 
@@ -24,7 +26,7 @@ command_of() { # peer pid
 }
 
 for peer in none nsprobe perf perf-g perf-dwarf none; do
-    /payload/bench/samples-fp "$ROUNDS" "$MILLIONS" </tmp/go >/tmp/rounds &
+    /bench/samples-fp "$ROUNDS" "$MILLIONS" </tmp/go >/tmp/rounds &
     program=$!
     exec 3>/tmp/go
     command=$(command_of "$peer" "$program")

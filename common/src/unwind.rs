@@ -12,12 +12,14 @@
 //! one block.
 
 mod check;
+mod simple;
 mod step;
 
 #[cfg(test)]
 mod tests;
 
 pub use check::Defect;
+pub use simple::SimpleRule;
 pub use step::{At, Memory, Registers, Stop};
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};

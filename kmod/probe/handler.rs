@@ -231,15 +231,11 @@ impl Probe {
 
     /// Ends the span of a register, as the program would.
     #[inline(never)]
-    fn end_span(
-        &self,
-        spans: &Table,
-        regs: &Regs<'_>,
-        current: &Current,
-        here: Here<'_>,
-        register: Register,
-    ) -> Verdict {
-        let pid = self.context.session_owner.pid_of(current);
+    fn end_span(&self, spans: &Table, regs: &Regs<'_>, cpu: u32, register: Register) -> Verdict {
+        let Some(here) = self.counters.here(cpu) else {
+            return Verdict::Keep;
+        };
+        let pid = self.context.session_owner.pid_of(&Current::get());
         let key = regs.get(register).map(|block| [pid.into(), block]);
         if key.is_some_and(|key| spans.end(&key, u64::MAX).is_some()) {
             here.count(Outcome::Aggregated);
@@ -336,6 +332,9 @@ impl Probe {
             }
             return Verdict::Ignore;
         }
+        if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
+            return self.end_span(spans, regs, cpu, register);
+        }
         self.admitted(regs, cpu, sequence, call)
     }
 
@@ -347,14 +346,11 @@ impl Probe {
         let Some(here) = self.counters.here(cpu) else {
             return Verdict::Keep;
         };
-        if let (Some(register), Some(spans)) = (self.frees, &self.spans) {
-            return self.end_span(spans, regs, &current, here, register);
-        }
         self.entered(regs, &current, here, sequence, call)
     }
 
     /// Handles an entry that the program at the entry, if there is one, has not rejected.
-    #[inline]
+    #[inline(always)]
     fn entered(
         &self,
         regs: &Regs<'_>,

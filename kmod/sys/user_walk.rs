@@ -62,7 +62,7 @@ pub(crate) struct KeptRange {
 pub(crate) struct KeptRule {
     /// The word of a frame there; zero for an empty entry.
     pub(crate) key: AtomicU64,
-    /// A [`SimpleRule`](crate::stack::mapping_cache::SimpleRule).
+    /// A [`SimpleRule`](crate::common::unwind::SimpleRule).
     pub(crate) rule: AtomicU64,
 }
 

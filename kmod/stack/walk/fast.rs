@@ -5,9 +5,8 @@ use super::Walk;
 use crate::{
     common::{
         record::{Frame, Method, StackEnd},
-        unwind::{At, Registers}, //
+        unwind::{At, Registers, SimpleRule}, //
     },
-    stack::mapping_cache::SimpleRule,
     sys::user_walk::{Followed, Place, Stop, WalkRoom},
 };
 

@@ -6,12 +6,9 @@ use crate::{
     common::{
         program::Register,
         record::{Method, StackEnd},
-        unwind::{At, Base, Memory, Registers, Stop}, //
+        unwind::{At, Base, Memory, Registers, SimpleRule, Stop}, //
     },
-    stack::{
-        mapping_cache::SimpleRule,
-        walk_cache::UnwindStep, //
-    },
+    stack::walk_cache::UnwindStep,
     sys::{
         regs::RegisterFile,
         returns::{may_be_trampoline, real_address},
