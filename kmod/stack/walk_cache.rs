@@ -17,7 +17,7 @@ use crate::{
         memory::zeroed,
         regs::RegisterFile,
         user_mem::NoFaults,
-        user_walk::{Place, Step}, //
+        user_walk::{Step, WalkPlace}, //
     }, //
 };
 use core::sync::atomic::{
@@ -385,7 +385,7 @@ impl<'a> WalkRecorder<'a> {
 
     /// Records steps that a walk in C has written, and those that it has passed.
     #[inline(always)]
-    pub(crate) fn took(&mut self, count: usize, passed: usize, place: &Place) {
+    pub(crate) fn took(&mut self, count: usize, passed: usize, place: &WalkPlace) {
         self.fresh = self.fresh.wrapping_add(count);
         self.set_next(self.next.wrapping_add(passed));
         self.has_read_rbp = place.has_read_rbp;

@@ -6,7 +6,7 @@
     reason = "kernel structs hold empty structs; they go by pointer only"
 )]
 
-use super::user_walk::{Step, Walk};
+use super::user_walk::{Step, UserWalk};
 use core::ffi::{c_int, c_ulong, c_void};
 use kernel::bindings::{
     cgroup, gfp_t, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block,
@@ -82,9 +82,9 @@ extern "C" {
     pub(super) fn nsprobe_matching(steps: *const Step, count: u32) -> u32;
     /// Follows frame pointers as far as all is known; with page faults disabled it does not sleep.
     /// Returns an `enum nsprobe_walk_stop`.
-    pub(super) fn nsprobe_follow_frame_pointers(walk: *mut Walk) -> u32;
+    pub(super) fn nsprobe_follow_frame_pointers(walk: *mut UserWalk) -> u32;
     /// The same by kept rules.
-    pub(super) fn nsprobe_follow_rules(walk: *mut Walk) -> u32;
+    pub(super) fn nsprobe_follow_rules(walk: *mut UserWalk) -> u32;
     /// `__module_get()` of this module, which must be in use.
     pub(super) fn nsprobe_module_get();
     /// `module_put()` of this module.

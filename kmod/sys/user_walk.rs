@@ -90,7 +90,7 @@ pub(crate) struct WalkRoom<'a> {
 
 /// Where a walk is.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct WalkPlace {
     /// In the instruction that the frame executes.
     pub(crate) inside: u64,
     pub(crate) rsp: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Place {
 
 /// Why a walk has stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum WalkStop {
     /// It does not know the next step, or that comes to code that it does not know.
     Unknown,
     /// The last step is a kept one.
@@ -116,17 +116,17 @@ pub(crate) enum Stop {
 }
 
 /// What a walk has done.
-pub(crate) struct Followed {
+pub(crate) struct WalkResult {
     /// Frames that it has appended.
     pub(crate) taken: usize,
     /// Kept steps that it has passed.
     pub(crate) passed: usize,
-    pub(crate) stop: Stop,
+    pub(crate) stop: WalkStop,
 }
 
 /// The input and output of `helpers/walk.c`.
 #[repr(C)]
-pub(super) struct Walk {
+pub(super) struct UserWalk {
     ranges: *const KeptRange,
     ranges_end: *const KeptRange,
     rules: *const KeptRule,
@@ -162,15 +162,15 @@ impl NoFaults {
     #[inline(always)]
     pub(crate) fn follow<const N: usize>(
         &self,
-        place: &mut Place,
+        place: &mut WalkPlace,
         room: &WalkRoom<'_>,
         words: &mut Words<N>,
-    ) -> Followed {
+    ) -> WalkResult {
         let to = words.room();
         let most = room.most.min(room.steps.len()).min(to.len());
         let ranges = room.ranges.as_ptr_range();
         let kept = room.kept.as_ptr_range();
-        let mut walk = Walk {
+        let mut walk = UserWalk {
             ranges: ranges.start,
             ranges_end: ranges.end,
             rules: room.rules.map_or(ptr::null(), |rules| rules.as_ptr()),
@@ -204,7 +204,7 @@ impl NoFaults {
         let taken = (walk.taken as usize).min(most);
         // SAFETY: It has written as many words as it has taken steps.
         unsafe { words.written(taken) };
-        *place = Place {
+        *place = WalkPlace {
             inside: walk.inside,
             rsp: walk.rsp,
             rbp: walk.rbp,
@@ -212,18 +212,18 @@ impl NoFaults {
             needs_rbp: walk.needs_rbp,
         };
         let passed = (walk.kept as usize).wrapping_sub(kept.start as usize);
-        Followed {
+        WalkResult {
             taken,
             passed: passed / size_of::<Step>(),
             stop: match why {
-                1 => Stop::Meets,
-                2 => Stop::NotAbove { rule: walk.rule },
-                3 => Stop::Full,
+                1 => WalkStop::Meets,
+                2 => WalkStop::NotAbove { rule: walk.rule },
+                3 => WalkStop::Full,
                 4 => {
                     self.miss(walk.missed);
-                    Stop::Fault
+                    WalkStop::Fault
                 }
-                _ => Stop::Unknown,
+                _ => WalkStop::Unknown,
             },
         }
     }

@@ -7,7 +7,7 @@ use crate::{
         record::{Frame, Method, StackEnd},
         unwind::{At, Registers, SimpleRule}, //
     },
-    sys::user_walk::{Followed, Place, Stop, WalkRoom},
+    sys::user_walk::{WalkPlace, WalkResult, WalkRoom, WalkStop},
 };
 
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
@@ -39,7 +39,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 room.top.0 = recorder.top();
             }
             let (has_read_rbp, needs_rbp) = recorder.uses_of_rbp();
-            let mut place = Place {
+            let mut place = WalkPlace {
                 inside: at.inside(),
                 rsp: at.rsp,
                 rbp: at.rbp,
@@ -47,13 +47,13 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 needs_rbp,
             };
             let words = &mut self.stack.words;
-            let Followed {
+            let WalkResult {
                 taken,
                 passed,
                 stop,
             } = self.memory.follow(&mut place, &room, words);
             if taken != 0 {
-                let own = taken.wrapping_sub(usize::from(stop == Stop::Meets));
+                let own = taken.wrapping_sub(usize::from(stop == WalkStop::Meets));
                 recorder.took(own, passed, &place);
                 self.stack.frames = self.stack.frames.wrapping_add(taken as u32);
                 *at = Registers {
@@ -66,17 +66,17 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 };
             }
             match stop {
-                Stop::Unknown => {
+                WalkStop::Unknown => {
                     if !self.resolver.last.holds(at.inside()) {
                         let last = kept.find(at.inside());
                         self.resolver.last = last.unwrap_or(self.resolver.last);
                     }
                     return Ok(());
                 }
-                Stop::Full => return Err(StackEnd::Limit),
-                Stop::Fault => return Err(StackEnd::Fault),
-                Stop::NotAbove { rule } => return Err(self.not_above(rule, at.rbp)),
-                Stop::Meets => {
+                WalkStop::Full => return Err(StackEnd::Limit),
+                WalkStop::Fault => return Err(StackEnd::Fault),
+                WalkStop::NotAbove { rule } => return Err(self.not_above(rule, at.rbp)),
+                WalkStop::Meets => {
                     if let Some(end) = recorder.end_at_step(most.wrapping_sub(taken)) {
                         self.ends_for_good = true;
                         return Err(end);

@@ -57,7 +57,7 @@ pub(crate) struct FoundContainer {
 
 /// Asks for the names of containers, once for each.
 pub(crate) struct Namer {
-    search: Arc<Search>,
+    search: Arc<NameSearch>,
     client: u64,
     answers: Option<Sender<FoundContainer>>,
     found: Receiver<FoundContainer>,
@@ -67,7 +67,7 @@ pub(crate) struct Namer {
 impl Namer {
     pub(crate) fn start() -> anyhow::Result<Namer> {
         let (answers, found) = mpsc::channel();
-        let search = Search::shared()?;
+        let search = NameSearch::shared()?;
         Ok(Namer {
             client: search.clients.fetch_add(1, Ordering::Relaxed),
             search,
@@ -88,7 +88,7 @@ impl Namer {
     fn ask(&self, key: Option<ContainerKey>) {
         if let Some(answers) = self.answers.clone() {
             // When the thread is gone, there are no names.
-            let _ = self.search.requests.send(Request {
+            let _ = self.search.requests.send(NameRequest {
                 client: self.client,
                 key,
                 answers,
@@ -111,22 +111,22 @@ impl Namer {
 }
 
 /// The search that all of this process share.
-struct Search {
-    requests: Sender<Request>,
+struct NameSearch {
+    requests: Sender<NameRequest>,
     clients: AtomicU64,
 }
 
 /// What a client asks for: a container, or, before it ends, the last look for its others.
-struct Request {
+struct NameRequest {
     client: u64,
     key: Option<ContainerKey>,
     answers: Sender<FoundContainer>,
 }
 
-impl Search {
+impl NameSearch {
     /// The thread ends with its last client.
-    fn shared() -> anyhow::Result<Arc<Search>> {
-        static SHARED: Mutex<Weak<Search>> = Mutex::new(Weak::new());
+    fn shared() -> anyhow::Result<Arc<NameSearch>> {
+        static SHARED: Mutex<Weak<NameSearch>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(search) = shared.upgrade() {
             return Ok(search);
@@ -139,7 +139,7 @@ impl Search {
         let thread = thread.spawn(move || ContainerSearch::new().run(&asked));
         ours.thread_set_mask()?;
         thread.context("cannot start a thread")?;
-        let search = Arc::new(Search {
+        let search = Arc::new(NameSearch {
             requests,
             clients: AtomicU64::new(0),
         });
@@ -149,15 +149,15 @@ impl Search {
 }
 
 /// A container that is looked for.
-struct Pending {
-    request: Request,
+struct PendingName {
+    request: NameRequest,
     key: ContainerKey,
     looks: usize,
     /// When it is looked for next.
     due: Instant,
 }
 
-impl Pending {
+impl PendingName {
     /// Hands its name out, if it has one; true unless that is still to come.
     fn is_done(&self, places: &LivePlaces) -> bool {
         let key = self.key;
@@ -178,7 +178,7 @@ impl Pending {
 /// State of the thread.
 struct ContainerSearch {
     places: LivePlaces,
-    pending: Vec<Pending>,
+    pending: Vec<PendingName>,
     /// When it has rested from its last look.
     rested: Instant,
 }
@@ -192,7 +192,7 @@ impl ContainerSearch {
         }
     }
 
-    fn run(&mut self, asked: &Receiver<Request>) {
+    fn run(&mut self, asked: &Receiver<NameRequest>) {
         loop {
             let due = self.pending.iter().map(|one| one.due).min();
             let due = due.map(|due| due.max(self.rested));
@@ -210,12 +210,14 @@ impl ContainerSearch {
             for request in first.into_iter().chain(asked.try_iter()) {
                 match request.key {
                     None => ending.push(request),
-                    Some(key) if self.pending.len() < PENDING_MAX => self.pending.push(Pending {
-                        request,
-                        key,
-                        looks: 0,
-                        due: Instant::now() + LOOKS[0],
-                    }),
+                    Some(key) if self.pending.len() < PENDING_MAX => {
+                        self.pending.push(PendingName {
+                            request,
+                            key,
+                            looks: 0,
+                            due: Instant::now() + LOOKS[0],
+                        })
+                    }
                     Some(_) => {}
                 }
             }
@@ -224,10 +226,10 @@ impl ContainerSearch {
     }
 
     /// Looks for what is due, and for all that is left of the clients that end.
-    fn look(&mut self, ending: &[Request]) {
+    fn look(&mut self, ending: &[NameRequest]) {
         let begun = Instant::now();
-        let is_last = |one: &Pending| ending.iter().any(|end| end.client == one.request.client);
-        let is_due = |one: &Pending| (one.due.max(self.rested) <= begun) || is_last(one);
+        let is_last = |one: &PendingName| ending.iter().any(|end| end.client == one.request.client);
+        let is_due = |one: &PendingName| (one.due.max(self.rested) <= begun) || is_last(one);
         let (mut due, later) = take(&mut self.pending).into_iter().partition(is_due);
         self.pending = later;
         if due.is_empty() {
