@@ -38,7 +38,5 @@ void nsprobe_namespaces(struct nsproxy *all, u32 *inums)
 	inums[6] = all->time_ns->ns.inum;
 }
 
-u64 nsprobe_pidns_id(struct pid_namespace *ns)
-{
-	return ns->ns.ns_id;
-}
+/* bindgen does not see it, and a call at each record is dear. */
+const size_t nsprobe_pidns_id_at = offsetof(struct pid_namespace, ns.ns_id);

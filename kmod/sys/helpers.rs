@@ -13,6 +13,18 @@ use kernel::bindings::{
     task_struct, vm_area_struct,
 };
 
+/// `ns.ns_id`, which is never reused.
+///
+/// # Safety
+///
+/// The namespace is valid.
+#[inline(always)]
+pub(super) unsafe fn pidns_id(ns: *mut pid_namespace) -> u64 {
+    // SAFETY: The compiler of C says that a word is there, which never changes; the caller promises
+    // the rest.
+    unsafe { ns.byte_add(nsprobe_pidns_id_at).cast::<u64>().read() }
+}
+
 extern "C" {
     /// `__vmalloc()`: whole pages, or NULL. Sleeps.
     pub(super) fn nsprobe_vmalloc(bytes: usize, gfp: gfp_t) -> *mut c_void;
@@ -114,8 +126,8 @@ extern "C" {
     pub(super) fn nsprobe_namespaces(all: *mut nsproxy, inums: *mut u32);
     /// The id of the mount namespace, which is never reused.
     pub(super) fn nsprobe_mntns_id(all: *mut nsproxy) -> u64;
-    /// `ns.ns_id`, which is never reused.
-    pub(super) fn nsprobe_pidns_id(ns: *mut pid_namespace) -> u64;
+    /// Where `ns.ns_id` is in a `struct pid_namespace`.
+    pub(super) static nsprobe_pidns_id_at: usize;
     /// `on_each_cpu()`: calls with interrupts off on each CPU, and waits until all are done.
     pub(super) fn nsprobe_on_each_cpu(call: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
     /// Makes the kernel run `call` after the namespaces of a task may have changed, in that task,

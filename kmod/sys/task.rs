@@ -65,7 +65,7 @@ impl Pid {
     pub(crate) fn home(&self) -> Option<(u64, u32)> {
         let (_, ns) = self.at(self.level())?;
         // SAFETY: A pid holds its namespace; both numbers are fixed.
-        (!ns.is_null()).then(|| unsafe { (super::helpers::nsprobe_pidns_id(ns), (*ns).ns.inum) })
+        (!ns.is_null()).then(|| unsafe { (super::helpers::pidns_id(ns), (*ns).ns.inum) })
     }
 
     /// The pid's own namespace.
@@ -192,9 +192,8 @@ impl Namespace {
         let below = pid.at(self.level.wrapping_add(1));
         let ns = below.or_else(|| pid.at(pid.level())).map(|(_, ns)| ns);
         // SAFETY: A pid holds its namespaces; the id is fixed.
-        NonNull::new(ns.unwrap_or(core::ptr::null_mut())).map_or(0, |ns| unsafe {
-            super::helpers::nsprobe_pidns_id(ns.as_ptr())
-        })
+        NonNull::new(ns.unwrap_or(core::ptr::null_mut()))
+            .map_or(0, |ns| unsafe { super::helpers::pidns_id(ns.as_ptr()) })
     }
 
     /// Inode number.
@@ -206,7 +205,7 @@ impl Namespace {
     /// The id, which is never reused.
     pub(crate) fn id(&self) -> u64 {
         // SAFETY: The namespace is held; its id is fixed.
-        unsafe { super::helpers::nsprobe_pidns_id(self.ns.as_ptr()) }
+        unsafe { super::helpers::pidns_id(self.ns.as_ptr()) }
     }
 
     /// Passes each pid namespace that `pid` is in to `each`, from this one to its own; returns
@@ -238,7 +237,7 @@ impl Level {
     /// The id, which is never reused.
     pub(super) fn id(&self) -> u64 {
         // SAFETY: The pid that this is of holds its namespaces; the id is fixed.
-        unsafe { super::helpers::nsprobe_pidns_id(self.ns) }
+        unsafe { super::helpers::pidns_id(self.ns) }
     }
 
     /// Inode number.
