@@ -191,9 +191,11 @@ impl Namespace {
     pub(crate) fn id_below(&self, pid: &Pid) -> u64 {
         let below = pid.at(self.level.wrapping_add(1));
         let ns = below.or_else(|| pid.at(pid.level())).map(|(_, ns)| ns);
-        // SAFETY: A pid holds its namespaces; the id is fixed.
-        NonNull::new(ns.unwrap_or(core::ptr::null_mut()))
-            .map_or(0, |ns| unsafe { super::helpers::pidns_id(ns.as_ptr()) })
+        match ns.filter(|ns| !ns.is_null()) {
+            // SAFETY: A pid holds its namespaces; the id is fixed.
+            Some(ns) => unsafe { super::helpers::pidns_id(ns) },
+            None => 0,
+        }
     }
 
     /// Inode number.
