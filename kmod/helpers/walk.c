@@ -42,6 +42,7 @@ struct nsprobe_walk {
 	u64 rbp;
 	u64 rule;
 	u64 missed;
+	u32 rule_mask;
 	u32 room;
 	u32 taken;
 	bool needs_rbp;
@@ -56,14 +57,13 @@ enum nsprobe_walk_stop {
 	NSPROBE_WALK_FAULT,
 	/* The caller is in another range than the frame before. */
 	NSPROBE_WALK_RANGE,
+	NSPROBE_WALK_GOES_ON,
 };
 
 #define NSPROBE_BY_RBP (1ull << 48)
 #define NSPROBE_SAVES (1ull << 49)
 #define NSPROBE_SAVES_BELOW (1ull << 50)
 #define NSPROBE_GOLDEN 0x9e3779b97f4a7c15ull
-/* As RULE_BITS has it. */
-#define NSPROBE_RULE_SHIFT (64 - 11)
 
 u32 nsprobe_matching(const struct nsprobe_step *step, u32 count)
 {
@@ -135,103 +135,134 @@ static __always_inline bool nsprobe_is_kept(struct nsprobe_walk *walk,
 	       kept->word == step->word;
 }
 
+/* A walk within a range of code. */
+struct nsprobe_track {
+	struct nsprobe_step *step;
+	const struct nsprobe_step *end;
+	u64 *words;
+	/* Of return addresses, which are behind their calls. */
+	u64 start;
+	u64 bytes;
+	u64 place;
+	u64 next_slot;
+};
+
+static __always_inline struct nsprobe_track nsprobe_track_in(const struct nsprobe_walk *walk,
+							     const struct nsprobe_range *range,
+							     u64 method)
+{
+	return (struct nsprobe_track){
+		.step = walk->steps + walk->taken,
+		.end = walk->steps + walk->room,
+		.words = walk->words + walk->taken,
+		.start = range->start + 1,
+		.bytes = range->bytes,
+		.place = range->base + method,
+		.next_slot = nsprobe_next_slot(walk),
+	};
+}
+
+/* Takes a step, unless the walk stops in front of it. */
+static __always_inline u32 nsprobe_take(struct nsprobe_walk *walk, struct nsprobe_track *track,
+					u64 slot, u64 rip, u64 rbp_slot, u64 rbp)
+{
+	struct nsprobe_step *step = track->step;
+
+	if (unlikely(!nsprobe_is_plain(rip)))
+		return NSPROBE_WALK_OTHER;
+	if (unlikely(rip - track->start >= track->bytes))
+		return NSPROBE_WALK_RANGE;
+	if (unlikely(step == track->end))
+		return NSPROBE_WALK_LIMIT;
+	step->slot = slot;
+	step->rip = rip;
+	step->rbp_slot = rbp_slot;
+	step->rbp = rbp;
+	step->word = *track->words++ = rip + track->place;
+	track->step++;
+	if (unlikely(slot >= track->next_slot) && nsprobe_is_kept(walk, step, &track->next_slot))
+		return NSPROBE_WALK_MEETS;
+	return NSPROBE_WALK_GOES_ON;
+}
+
+static __always_inline bool nsprobe_is_taken(u32 why)
+{
+	return why == NSPROBE_WALK_GOES_ON || why == NSPROBE_WALK_MEETS;
+}
+
 /* Follows frame pointers within a range; `caller` is the first one outside. */
 static __always_inline u32 nsprobe_frame_pointers_in_range(struct nsprobe_walk *walk,
 							   const struct nsprobe_range *range,
 							   u64 *caller)
 {
-	struct nsprobe_step *step = walk->steps + walk->taken;
-	const struct nsprobe_step *end = walk->steps + walk->room;
-	u64 *words = walk->words + walk->taken;
-	/* Of return addresses, which are behind their calls. */
-	const u64 start = range->start + 1, bytes = range->bytes;
-	const u64 place = range->base + walk->method;
-	u64 rsp = walk->rsp, rbp = walk->rbp, next_slot = nsprobe_next_slot(walk);
-	u32 why = NSPROBE_WALK_FAULT;
+	struct nsprobe_track track = nsprobe_track_in(walk, range, walk->method);
+	u64 rsp = walk->rsp, rbp = walk->rbp;
+	u32 why;
 
 	if (!user_access_begin((void __user *)0, 0))
 		return NSPROBE_WALK_OTHER;
 	for (;;) {
 		const u64 __user *at = nsprobe_user(rbp);
-		u64 saved, rip, slot = rbp + 8;
+		u64 saved, rip;
 
 		if (unlikely(rbp & 7 || rbp < rsp)) {
 			why = NSPROBE_WALK_ENDED;
 			break;
 		}
-		unsafe_get_user(saved, at, out);
-		unsafe_get_user(rip, at + 1, out);
-		if (unlikely(!nsprobe_is_plain(rip))) {
-			why = NSPROBE_WALK_OTHER;
-			break;
-		}
-		if (unlikely(rip - start >= bytes)) {
+		unsafe_get_user(saved, at, fault);
+		unsafe_get_user(rip, at + 1, fault);
+		why = nsprobe_take(walk, &track, rbp + 8, rip, rbp, saved);
+		if (unlikely(!nsprobe_is_taken(why))) {
 			*caller = rip - 1;
-			why = NSPROBE_WALK_RANGE;
 			break;
 		}
-		if (unlikely(step == end)) {
-			why = NSPROBE_WALK_LIMIT;
-			break;
-		}
-		step->slot = slot;
-		step->rip = rip;
-		step->rbp_slot = rbp;
-		step->rbp = saved;
-		rip += place;
-		step->word = rip;
-		*words++ = rip;
-		step++;
 		rsp = rbp + 16;
 		rbp = saved;
-		if (unlikely(slot >= next_slot) && nsprobe_is_kept(walk, step - 1, &next_slot)) {
-			why = NSPROBE_WALK_MEETS;
+		if (unlikely(why == NSPROBE_WALK_MEETS))
 			break;
-		}
 	}
 out:
 	user_access_end();
 	walk->rsp = rsp;
 	walk->rbp = rbp;
 	walk->missed = rbp;
-	walk->taken = step - walk->steps;
+	walk->taken = track.step - walk->steps;
 	return why;
+fault:
+	why = NSPROBE_WALK_FAULT;
+	goto out;
 }
 
 /* The step from a function's entry, where the return address is on top of the stack. */
 static __always_inline u32 nsprobe_step_from_entry(struct nsprobe_walk *walk,
 						   const struct nsprobe_range *range)
 {
-	struct nsprobe_step *step = walk->steps;
-	u64 next_slot = nsprobe_next_slot(walk);
+	struct nsprobe_track track = nsprobe_track_in(walk, range, walk->top_method);
+	u32 why = nsprobe_take(walk, &track, walk->rsp, walk->top, 0, walk->rbp);
 
-	step->slot = walk->rsp;
-	step->rip = walk->top;
-	step->rbp_slot = 0;
-	step->rbp = walk->rbp;
-	step->word = walk->words[0] = walk->top + range->base + walk->top_method;
-	walk->rsp += 8;
-	walk->taken = 1;
-	if (unlikely(step->slot >= next_slot) && nsprobe_is_kept(walk, step, &next_slot))
-		return NSPROBE_WALK_MEETS;
-	return NSPROBE_WALK_RANGE;
+	if (nsprobe_is_taken(why)) {
+		walk->rsp += 8;
+		walk->taken = 1;
+	}
+	return why;
 }
 
 u32 nsprobe_follow_frame_pointers(struct nsprobe_walk *walk)
 {
 	u64 caller = walk->top ? walk->top - 1 : walk->inside;
 	const struct nsprobe_range *range = nsprobe_find_range(walk, caller);
-	u32 why = NSPROBE_WALK_RANGE;
+	u32 why = NSPROBE_WALK_GOES_ON;
 
-	if (walk->top) {
-		if (!range || !walk->room || !nsprobe_is_plain(walk->top))
-			return NSPROBE_WALK_OTHER;
+	if (!range)
+		return NSPROBE_WALK_OTHER;
+	if (walk->top)
 		why = nsprobe_step_from_entry(walk, range);
-	}
-	while (why == NSPROBE_WALK_RANGE && range) {
+	while (why == NSPROBE_WALK_GOES_ON) {
 		why = nsprobe_frame_pointers_in_range(walk, range, &caller);
-		if (why == NSPROBE_WALK_RANGE)
+		if (why == NSPROBE_WALK_RANGE) {
 			range = nsprobe_find_range(walk, caller);
+			why = range ? NSPROBE_WALK_GOES_ON : NSPROBE_WALK_OTHER;
+		}
 	}
 	if (walk->taken) {
 		const struct nsprobe_step *last = &walk->steps[walk->taken - 1];
@@ -248,20 +279,16 @@ static __always_inline u32 nsprobe_rules_in_range(struct nsprobe_walk *walk,
 						  u64 *caller)
 {
 	const struct nsprobe_rule *rules = walk->rules;
-	struct nsprobe_step *step = walk->steps + walk->taken;
-	const struct nsprobe_step *end = walk->steps + walk->room;
-	u64 *words = walk->words + walk->taken;
-	/* Of return addresses, which are behind their calls. */
-	const u64 start = range->start + 1, bytes = range->bytes;
-	const u64 place = range->base + walk->method;
-	u64 rsp = walk->rsp, rbp = walk->rbp, key = *key_at, next_slot = nsprobe_next_slot(walk);
+	const u32 mask = walk->rule_mask;
+	struct nsprobe_track track = nsprobe_track_in(walk, range, walk->method);
+	u64 rsp = walk->rsp, rbp = walk->rbp, key = *key_at;
 	u64 unread = walk->has_read_rbp ? 0 : NSPROBE_BY_RBP, needs = 0, from = 0, rule = 0;
-	u32 why = NSPROBE_WALK_FAULT;
+	u32 why;
 
 	if (!user_access_begin((void __user *)0, 0))
 		return NSPROBE_WALK_OTHER;
 	for (;;) {
-		const struct nsprobe_rule *kept = rules + (key * NSPROBE_GOLDEN >> NSPROBE_RULE_SHIFT);
+		const struct nsprobe_rule *kept = rules + (key * NSPROBE_GOLDEN >> 48 & mask);
 		u64 frame, saved, rip, rbp_slot, unread_then = 0;
 
 		if (unlikely(kept->key != key)) {
@@ -279,77 +306,64 @@ static __always_inline u32 nsprobe_rules_in_range(struct nsprobe_walk *walk,
 
 			from = rbp_slot = frame - 16;
 			at = nsprobe_user(from);
-			unsafe_get_user(saved, at, out);
-			unsafe_get_user(rip, at + 1, out);
+			unsafe_get_user(saved, at, fault);
+			unsafe_get_user(rip, at + 1, fault);
 		} else {
 			from = frame - 8;
-			unsafe_get_user(rip, nsprobe_user(from), out);
+			unsafe_get_user(rip, nsprobe_user(from), fault);
 			if (rule & NSPROBE_SAVES) {
 				from = rbp_slot = frame + (s16)(rule >> 32);
-				unsafe_get_user(saved, nsprobe_user(from), out);
+				unsafe_get_user(saved, nsprobe_user(from), fault);
 			} else {
 				rbp_slot = 0;
 				saved = rbp;
 				unread_then = unread;
 			}
 		}
-		if (unlikely(!nsprobe_is_plain(rip))) {
-			why = NSPROBE_WALK_OTHER;
-			break;
-		}
-		if (unlikely(rip - start >= bytes)) {
+		why = nsprobe_take(walk, &track, frame - 8, rip, rbp_slot, saved);
+		if (unlikely(!nsprobe_is_taken(why))) {
 			*caller = rip - 1;
-			why = NSPROBE_WALK_RANGE;
-			break;
-		}
-		if (unlikely(step == end)) {
-			why = NSPROBE_WALK_LIMIT;
 			break;
 		}
 		needs |= rule & unread;
 		unread = unread_then;
-		step->slot = frame - 8;
-		step->rip = rip;
-		step->rbp_slot = rbp_slot;
-		step->rbp = saved;
-		rip += place;
-		step->word = rip;
-		*words++ = rip;
-		step++;
-		key = rip - 1;
+		key = rip + track.place - 1;
 		rsp = frame;
 		rbp = saved;
-		if (unlikely(frame - 8 >= next_slot) &&
-		    nsprobe_is_kept(walk, step - 1, &next_slot)) {
-			why = NSPROBE_WALK_MEETS;
+		if (unlikely(why == NSPROBE_WALK_MEETS))
 			break;
-		}
 	}
 out:
 	user_access_end();
+	*key_at = key;
 	walk->rsp = rsp;
 	walk->rbp = rbp;
-	*key_at = key;
 	walk->rule = rule;
 	walk->missed = from;
-	walk->taken = step - walk->steps;
+	walk->taken = track.step - walk->steps;
 	walk->needs_rbp |= needs != 0;
 	walk->has_read_rbp = !unread;
 	return why;
+fault:
+	why = NSPROBE_WALK_FAULT;
+	goto out;
 }
 
 u32 nsprobe_follow_rules(struct nsprobe_walk *walk)
 {
-	u64 caller = walk->inside, key = 0;
-	const struct nsprobe_range *range = nsprobe_find_range(walk, caller);
-	u32 why = NSPROBE_WALK_RANGE;
+	u64 caller, key;
+	const struct nsprobe_range *range = nsprobe_find_range(walk, walk->inside);
+	u32 why = NSPROBE_WALK_GOES_ON;
 
-	if (range)
-		key = caller + range->base + walk->method;
-	while (why == NSPROBE_WALK_RANGE && range) {
+	if (!range)
+		return NSPROBE_WALK_OTHER;
+	key = walk->inside + range->base + walk->method;
+	while (why == NSPROBE_WALK_GOES_ON) {
 		why = nsprobe_rules_in_range(walk, range, &key, &caller);
-		if (why == NSPROBE_WALK_RANGE)
+		if (why == NSPROBE_WALK_RANGE) {
 			range = nsprobe_find_range(walk, caller);
+			why = range ? NSPROBE_WALK_GOES_ON : NSPROBE_WALK_OTHER;
+		}
 	}
 	if (walk->taken)
 		walk->inside = walk->steps[walk->taken - 1].rip - 1;

@@ -14,7 +14,7 @@ use crate::{
     stack::walk_cache::{CachedWalk, StepArrays, CACHED_WALKS},
     sys::{
         memory,
-        user_walk::{KeptRange, KeptRule, RULES, RULE_BITS},
+        user_walk::{rule_index, KeptRange, KeptRule, RULES},
         vma::Layout, //
     }, //
 };
@@ -198,8 +198,7 @@ impl<'a> Mappings<'a> {
     /// Keeps a rule.
     pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: SimpleRule) {
         let key = rule_key(object, offset);
-        let index = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RULE_BITS);
-        if let Some(kept) = self.on.rules.get(index as usize) {
+        if let Some(kept) = self.on.rules.get(rule_index(key)) {
             kept.key.store(key, Relaxed);
             kept.rule.store(rule.word(), Relaxed);
         }

@@ -66,10 +66,16 @@ pub(crate) struct KeptRule {
     pub(crate) rule: AtomicU64,
 }
 
-/// Bits of an index of the kept rules.
-pub(crate) const RULE_BITS: u32 = 11;
-/// Rules that are kept.
-pub(crate) const RULES: usize = 1 << RULE_BITS;
+/// Rules that are kept: a power of two.
+pub(crate) const RULES: usize = 1 << 11;
+
+/// Where the rule with a key is kept, as walks in C look for it.
+#[inline(always)]
+pub(crate) fn rule_index(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize & RULE_MASK
+}
+
+const RULE_MASK: usize = RULES - 1;
 
 /// What a walk knows, and where it writes its steps.
 #[derive(Clone, Copy)]
@@ -142,6 +148,7 @@ pub(super) struct UserWalk {
     rbp: u64,
     rule: u64,
     missed: u64,
+    rule_mask: u32,
     room: u32,
     taken: u32,
     needs_rbp: bool,
@@ -186,13 +193,14 @@ impl NoFaults {
             rbp: place.rbp,
             rule: 0,
             missed: 0,
+            rule_mask: RULE_MASK as u32,
             room: most as u32,
             taken: 0,
             needs_rbp: place.needs_rbp,
             has_read_rbp: place.has_read_rbp,
         };
-        // SAFETY: The ranges and the kept steps are where it says, and there are as many rules as an
-        // index may say; there is room for as many steps, whose fields may be written through a
+        // SAFETY: The ranges and the kept steps are where it says, and there are as many rules as the
+        // mask has indexes; there is room for as many steps, whose fields may be written through a
         // shared reference, and words. User addresses are masked, and a page that is not there is an
         // error, as page faults are off.
         let why = unsafe {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RULES (1ull << (64 - NSPROBE_RULE_SHIFT))
+#define RULES 2048
 #define STEPS_MAX 128
 
 u64 memory_start, memory[MEMORY_WORDS];
@@ -40,7 +40,8 @@ int main(void)
 {
 	for (;;) {
 		struct nsprobe_walk walk = { .ranges = ranges, .rules = rules, .kept = kept,
-					     .steps = steps, .words = words };
+					     .steps = steps, .words = words,
+					     .rule_mask = RULES - 1 };
 		u64 by_rules = number(), count;
 		u32 why, i;
 
@@ -53,7 +54,7 @@ int main(void)
 		for (count = number(); count; count--) {
 			u64 key = number();
 
-			rules[key * NSPROBE_GOLDEN >> NSPROBE_RULE_SHIFT] =
+			rules[key * NSPROBE_GOLDEN >> 48 & (RULES - 1)] =
 				(struct nsprobe_rule){ key, number() };
 		}
 		count = number();
