@@ -361,6 +361,8 @@ prop_compose! {
                 step[word] ^= 8;
             }
             kept.sort_unstable();
+            // Steps of a walk go up the stack.
+            kept.dedup_by_key(|step| step[0]);
         }
         walk.kept = kept;
         walk
