@@ -3,7 +3,7 @@
 
 use crate::{
     common::{
-        record::{body_of, ObjectRecord, WriteRecord, KIND_OBJECT},
+        record::{body_of, ObjectRecord, WriteRecord, KIND_HIT, KIND_OBJECT},
         table::hash, //
     },
     filter::{Filter, SessionOwner},
@@ -99,7 +99,7 @@ impl Context {
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
     pub(crate) fn append(&self, cpu: u32, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> bool {
         match self.rings.as_ref() {
-            Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake()),
+            Some(rings) => rings.append(cpu, kind, (&[], parts), now_ns, || self.waiter.wake()),
             None => false,
         }
     }
@@ -114,7 +114,10 @@ impl Context {
         now_ns: u64,
     ) -> bool {
         match self.rings.as_ref() {
-            Some(rings) => rings.append_hit(cpu, first, parts, now_ns, || self.waiter.wake()),
+            Some(rings) => {
+                let wake = || self.waiter.wake();
+                rings.append(cpu, KIND_HIT, (first, parts), now_ns, wake)
+            }
             None => false,
         }
     }
@@ -129,7 +132,9 @@ impl Context {
         now_ns: u64,
     ) -> bool {
         match self.rings.as_ref() {
-            Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake_soon()),
+            Some(rings) => {
+                rings.append(cpu, kind, (&[], parts), now_ns, || self.waiter.wake_soon())
+            }
             None => false,
         }
     }

@@ -79,43 +79,21 @@ impl Rings {
         self.geometry.data_bytes()
     }
 
-    /// Appends to the ring of `cpu`; calls `wake` to wake the reader when the watermark is reached.
+    /// Appends to the ring of `cpu` a record whose body is `first` and then `parts`; calls `wake` to
+    /// wake the reader when the watermark is reached.
     #[inline(always)]
-    pub(crate) fn append(
+    pub(crate) fn append<const N: usize>(
         &self,
         cpu: u32,
         kind: u16,
-        parts: &[&[u64]; 4],
+        (first, parts): (&[u64; N], &[&[u64]]),
         now_ns: u64,
         wake: impl Fn(),
-    ) -> bool {
-        self.append_by(cpu, wake, |ring| ring.append(kind, parts, now_ns))
-    }
-
-    /// As `append` for the record of a hit, whose body begins with a part of a fixed length.
-    #[inline(always)]
-    pub(crate) fn append_hit<const N: usize>(
-        &self,
-        cpu: u32,
-        first: &[u64; N],
-        parts: &[&[u64]; 3],
-        now_ns: u64,
-        wake: impl Fn(),
-    ) -> bool {
-        self.append_by(cpu, wake, |ring| ring.append_hit(first, parts, now_ns))
-    }
-
-    #[inline(always)]
-    fn append_by(
-        &self,
-        cpu: u32,
-        wake: impl Fn(),
-        append: impl FnOnce(&Ring) -> Option<u64>,
     ) -> bool {
         let Some(ring) = self.rings.get(cpu as usize) else {
             return false;
         };
-        let end = append(ring);
+        let end = ring.append(kind, first, parts, now_ns);
         if self.overwrite {
             // A ring that overwrites is not read before it is frozen.
             return end.is_some();

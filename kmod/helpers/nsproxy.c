@@ -38,5 +38,5 @@ void nsprobe_namespaces(struct nsproxy *all, u32 *inums)
 	inums[6] = all->time_ns->ns.inum;
 }
 
-/* bindgen does not see it, and a call at each record is dear. */
+/* bindgen hides the field, and each record would pay for a call. */
 const size_t nsprobe_pidns_id_at = offsetof(struct pid_namespace, ns.ns_id);

@@ -63,7 +63,7 @@ impl Hook for Probe {
         }
         match &self.at_entry {
             Some(program) => {
-                self.admitted_by_filter(program, regs, here.cpu, sequence as u32, call)
+                self.admitted_with_program(program, regs, here.cpu, sequence as u32, call)
             }
             None => self.admitted(regs, here.cpu, sequence as u32, call),
         }
@@ -315,9 +315,9 @@ impl Probe {
         }
     }
 
-    /// Handles a hit whose task the filter has admitted, and which the program may reject.
+    /// Handles a hit whose task the filter has admitted, and that the program may reject.
     #[inline(never)]
-    fn admitted_by_filter(
+    fn admitted_with_program(
         &self,
         program: &Program,
         regs: &Regs<'_>,

@@ -160,6 +160,7 @@ impl Probe {
         mut end: StackEnd,
         tail: &Tail<'_>,
     ) -> bool {
+        // Nothing is missing: that is the usual case.
         if stack.rest().is_none() && stack.missed().is_none() && !end.is_cut() {
             return self.append(hit, &Frames::of(stack, end), tail);
         }

@@ -83,40 +83,24 @@ impl Ring {
         })
     }
 
-    /// Appends a record of `kind` whose body (what follows the header) is `parts`, in words.
-    /// Returns the position after it, or `None` if the ring has no room.
+    /// Appends a record of `kind` whose body (what follows the header) is `first` and then `parts`, in
+    /// words. Returns the position after it, or `None` if the ring has no room.
     #[inline(always)]
-    pub(super) fn append(&self, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
-        let body = parts
-            .iter()
-            .fold(0usize, |sum, part| sum.wrapping_add(size_of_val(*part)));
-        let header = header(kind, body);
-        if header & LENGTH_MASK > WHOLE_BYTES {
-            return self.append_in_steps(header, parts, now_ns);
-        }
-        self.append_whole(header, now_ns, is_counted(kind), |start| {
-            self.pages.write_parts(body_at(start), parts);
-            self.pages.set_header(start, header);
-        })
-    }
-
-    /// As `append` for the record of a hit, whose body begins with a part of a fixed length.
-    #[inline(always)]
-    pub(super) fn append_hit<const N: usize>(
+    pub(super) fn append<const N: usize>(
         &self,
+        kind: u16,
         first: &[u64; N],
-        parts: &[&[u64]; 3],
+        parts: &[&[u64]],
         now_ns: u64,
     ) -> Option<u64> {
         let body = parts.iter().fold(size_of_val(first), |sum, part| {
             sum.wrapping_add(size_of_val(*part))
         });
-        let header = header(KIND_HIT, body);
+        let header = header(kind, body);
         if header & LENGTH_MASK > WHOLE_BYTES {
-            let [one, two, three] = *parts;
-            return self.append_in_steps(header, &[first, one, two, three], now_ns);
+            return self.append_in_steps(header, first, parts, now_ns);
         }
-        self.append_whole(header, now_ns, true, |start| {
+        self.append_whole(header, now_ns, is_counted(kind), |start| {
             self.pages.write_record(start, header, first, parts);
         })
     }
@@ -144,7 +128,13 @@ impl Ring {
     /// Appends a record that is too long to be copied with interrupts off: it is published when its
     /// room is reserved, and BUSY until it is complete.
     #[inline(never)]
-    fn append_in_steps(&self, header: u64, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
+    fn append_in_steps(
+        &self,
+        header: u64,
+        first: &[u64],
+        parts: &[&[u64]],
+        now_ns: u64,
+    ) -> Option<u64> {
         let (kind, length) = ((header >> 32) as u16, header & LENGTH_MASK);
         // In a small ring a copy would take the room of many hits.
         if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
@@ -158,7 +148,7 @@ impl Ring {
             self.publish(&mut state, at.end);
             at
         };
-        self.pages.write_parts(body_at(at.start), parts);
+        self.pages.write_parts(body_at(at.start), first, parts);
         self.pages.set_header(at.start, header);
         Some(at.end)
     }

@@ -20,8 +20,8 @@ use kernel::bindings::{
 /// The namespace is valid.
 #[inline(always)]
 pub(super) unsafe fn pidns_id(ns: *mut pid_namespace) -> u64 {
-    // SAFETY: The compiler of C says that a word is there, which never changes; the caller promises
-    // the rest.
+    // SAFETY: `offsetof` says that a word is there, and the kernel does not change it after the
+    // namespace was made; the caller promises that it is valid.
     unsafe { ns.byte_add(nsprobe_pidns_id_at).cast::<u64>().read() }
 }
 

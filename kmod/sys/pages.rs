@@ -132,38 +132,15 @@ impl RingPages {
         self.data_word(position).store(header, Ordering::Release);
     }
 
-    /// Copies `parts`, one after the other, to `position`, wrapping at the end.
-    #[inline(always)]
-    pub(crate) fn write_parts(&self, position: u64, parts: &[&[u64]]) {
-        let words = parts
-            .iter()
-            .fold(0usize, |sum, part| sum.wrapping_add(part.len()));
-        let index = self.geometry.index(position) / WORD;
-        let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
-        if words > room {
-            return self.write_around(position, parts);
-        }
-        let data = self.data();
-        let mut at = index;
-        for part in parts {
-            for (step, word) in part.iter().enumerate() {
-                // SAFETY: `at + step` is less than `index + words`, which is within the
-                // data; further as in `copy_in`.
-                unsafe { data.add(at.wrapping_add(step)).write_volatile(*word) };
-            }
-            at = at.wrapping_add(part.len());
-        }
-    }
-
-    /// Writes a record: its header, a first part of its body and others, which publishing makes
-    /// visible.
+    /// Writes a record that publishing makes visible: its header, a first part of its body, of a fixed
+    /// length, and others.
     #[inline(always)]
     pub(crate) fn write_record<const N: usize>(
         &self,
         position: u64,
         header: u64,
         first: &[u64; N],
-        parts: &[&[u64]; 3],
+        parts: &[&[u64]],
     ) {
         let words = parts
             .iter()
@@ -171,36 +148,37 @@ impl RingPages {
         let index = self.geometry.index(position) / WORD;
         let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
         if words > room {
-            let [one, two, three] = *parts;
-            return self.write_around(position, &[&[header], first, one, two, three]);
+            self.write_around(position, header, first, parts);
+            return;
         }
         let data = self.data();
-        let put = |at: usize, word: u64| {
-            // SAFETY: `at` is less than `index + words`, which is within the data; further as in
-            // `copy_in`.
+        let mut at = index;
+        let mut put = |word: u64| {
+            // SAFETY: `at` is less than `index + words`, as that many are put, which is within the
+            // data; further as in `copy_in`.
             unsafe { data.add(at).write_volatile(word) };
+            at = at.wrapping_add(1);
         };
-        put(index, header);
-        let mut at = index.wrapping_add(1);
-        for (step, word) in first.iter().enumerate() {
-            put(at.wrapping_add(step), *word);
-        }
-        at = at.wrapping_add(N);
-        for part in parts {
-            for (step, word) in part.iter().enumerate() {
-                put(at.wrapping_add(step), *word);
-            }
-            at = at.wrapping_add(part.len());
-        }
+        put(header);
+        first.iter().for_each(|word| put(*word));
+        parts
+            .iter()
+            .for_each(|part| part.iter().for_each(|word| put(*word)));
     }
 
     #[cold]
     #[inline(never)]
-    fn write_around(&self, position: u64, parts: &[&[u64]]) {
+    fn write_around(&self, position: u64, header: u64, first: &[u64], parts: &[&[u64]]) {
+        self.write(position, &[header]);
+        self.write_parts(position.wrapping_add(WORD as u64), first, parts);
+    }
+
+    /// Copies these parts, one after the other, to `position`, wrapping at the end.
+    pub(crate) fn write_parts(&self, position: u64, first: &[u64], parts: &[&[u64]]) {
         let mut to = position;
-        for part in parts {
+        for part in Iterator::chain(core::iter::once(first), parts.iter().copied()) {
             self.write(to, part);
-            to = to.wrapping_add(size_of_val(*part) as u64);
+            to = to.wrapping_add(size_of_val(part) as u64);
         }
     }
 
