@@ -24,14 +24,14 @@ const LOOKS: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
 ];
-/// The control group that has all others, which is no container's.
+/// The root of all control groups, which is no container's.
 const ROOT_GROUP: u64 = 1;
-/// How many times as long as a look takes it rests: whatever makes namespaces in a loop, it takes a
-/// twentieth of a CPU.
+/// How many times as long as a look takes the thread rests: a program that makes namespaces in a loop
+/// costs at most a twentieth of a CPU.
 const RESTS: u32 = 19;
-/// Most that are looked for at a time.
+/// Most containers that are looked for at a time; others get no name.
 const PENDING_MAX: usize = 1 << 16;
-/// Most containers that are kept in mind; those that were of use last stay.
+/// Most containers that are remembered; the least recently used one is forgotten first.
 pub(crate) const CONTAINERS_MAX: NonZeroUsize = match NonZeroUsize::new(1 << 14) {
     Some(most) => most,
     None => NonZeroUsize::MIN,
@@ -158,7 +158,7 @@ struct PendingName {
 }
 
 impl PendingName {
-    /// Hands its name out, if it has one; true unless that is still to come.
+    /// Sends the name, if there is one; returns whether there is.
     fn is_done(&self, places: &LivePlaces) -> bool {
         let key = self.key;
         let Some(known) = places.container(key.cgroup, key.pid_namespace.id) else {
@@ -262,21 +262,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_of_one_search_end_alone() {
-        let mut namers = [Namer::start().unwrap(), Namer::start().unwrap()];
-        assert!(Arc::ptr_eq(&namers[0].search, &namers[1].search));
-        let key = |id| ContainerKey {
-            cgroup: 0,
-            pid_namespace: PidSpace { id, inum: 0 },
+    fn a_client_that_ends_takes_its_own_requests_along() {
+        let request = |client, key| {
+            let (answers, found) = mpsc::channel();
+            let request = NameRequest {
+                client,
+                key,
+                answers,
+            };
+            (request, found)
         };
-        for namer in &mut namers {
-            namer.want(key(u64::MAX));
-            namer.want(key(u64::MAX - 1));
+        let key = ContainerKey {
+            cgroup: 0,
+            pid_namespace: PidSpace {
+                id: u64::MAX,
+                inum: 0,
+            },
+        };
+        let mut search = ContainerSearch::new();
+        let (mine, my_names) = request(1, Some(key));
+        let (others, _other_names) = request(2, Some(key));
+        for request in [mine, others] {
+            search.pending.push(PendingName {
+                request,
+                key,
+                looks: 0,
+                due: Instant::now() + Duration::from_secs(3600),
+            });
         }
-        let begun = Instant::now();
-        for namer in &mut namers {
-            assert_eq!(namer.finish(), []);
-        }
-        assert!(begun.elapsed() < LOOKS[3]);
+        search.look(&[request(1, None).0]);
+        // Nobody is left who could send one.
+        assert_eq!(my_names.recv(), Err(mpsc::RecvError));
+        let left: Vec<u64> = search
+            .pending
+            .iter()
+            .map(|one| one.request.client)
+            .collect();
+        assert_eq!(left, [2]);
+    }
+
+    #[test]
+    fn all_clients_share_one_search() {
+        let namers = [Namer::start().unwrap(), Namer::start().unwrap()];
+        assert!(Arc::ptr_eq(&namers[0].search, &namers[1].search));
+        assert_ne!(namers[0].client, namers[1].client);
     }
 }
