@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 /// Interval between readings of a table that fills up: containers are looked for while they are there.
 const READ: Duration = Duration::from_secs(1);
 
-/// After how many files of later containers a run begins anew, without those that have gone: the
-/// kernel keeps a probed file that was removed.
-pub(super) const FILES_MAX: usize = 256;
+/// After how many probed files of later containers a run begins anew, without those that are gone: a
+/// probe keeps its file's inode, and so the disk space of a file that was removed.
+pub(super) const FILES_MAX: usize = 64;
 
 /// A metric that is measured.
 pub(super) struct Measuring {
