@@ -22,12 +22,10 @@ const CALLS: u64 = 50;
 const PAUSE_MS: u64 = 2000;
 /// Containers that run at a time.
 const AT_ONCE: usize = 4;
-/// Of one of the lanes, each of so many has a file of its own.
-const OWN_FILES: usize = 3;
 const PARTS: usize = 10;
 const RECORDING_BYTES: u64 = 4 << 20;
 
-/// A bundle for crun, removed with the value.
+/// A bundle for crun, of which several containers run; removed with the value.
 struct Bundles {
     folder: PathBuf,
 }
@@ -65,8 +63,8 @@ impl Drop for Bundles {
     }
 }
 
-/// Runs containers, some at a time, of which some run a file that no other does; returns how many ran
-/// the common one.
+/// Runs containers, some at a time. Those of the first lane run a file that no other does; returns how
+/// many ran the common one.
 fn come_and_go(from: usize, to: usize, root: &Root, own: &Root) -> u64 {
     let (common, own_files) = (
         Bundles::new("common", &root.folder),
@@ -83,7 +81,7 @@ fn come_and_go(from: usize, to: usize, root: &Root, own: &Root) -> u64 {
                     return;
                 }
                 let id = format!("churn-{number}");
-                if lane == 0 && number % OWN_FILES == 0 {
+                if lane == 0 {
                     let file = own.folder.join(&PROGRAM[1..]);
                     let _ = fs::remove_file(&file);
                     fs::copy(victim::path("comes_and_goes"), file).expect("it is there");
@@ -170,10 +168,18 @@ fn an_agent_stays_as_it_is_while_containers_come_and_go() {
         let bytes = bytes_in(&recordings);
         assert!(bytes <= RECORDING_BYTES, "{bytes} bytes of recordings");
     }
+    let lines = agent.scrape();
+    let nameless = sum(&lines, "calls_total", "(pid namespace").1;
+    let names = sum(&lines, "calls_total", "").1 - nameless;
+    assert!(names > nameless, "{names} names, {nameless} without");
     let is_flat = memory[PARTS - 1] <= memory[PARTS / 2] * 1.1;
     assert!(is_flat, "{memory:?}");
-    // It takes more of an emulated CPU than it may.
     if figures::parts(2) == 1 {
+        // Of a followed target it is said when a run begins.
+        let notes = agent.notes.text();
+        let runs = notes.matches("passes of container churn-").count();
+        assert!(runs >= 2, "it never began anew: {notes}");
+        // It takes more of an emulated CPU than it may.
         let divisor = agent.value("nsprobe_agent_rate_divisor");
         assert!(divisor > Some(1.0), "{divisor:?}");
     }
