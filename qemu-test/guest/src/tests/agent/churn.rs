@@ -177,7 +177,8 @@ fn an_agent_stays_as_it_is_while_containers_come_and_go() {
     if figures::parts(2) == 1 {
         // Of a followed target it is said when a run begins.
         let notes = agent.notes.text();
-        let runs = notes.matches("passes of container churn-").count();
+        let begins = |line: &&str| line.contains("tracing ") && line.contains(" churn-");
+        let runs = notes.lines().filter(begins).count();
         assert!(runs >= 2, "it never began anew: {notes}");
         // It takes more of an emulated CPU than it may.
         let divisor = agent.value("nsprobe_agent_rate_divisor");
