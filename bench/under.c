@@ -15,7 +15,8 @@
  * probes are in the text of this program it has attached; SIGINT ends it. The
  * command finds the process id of a second process of this program in $OTHER; a
  * ROW that begins with "filter" waits for the probes there, and puts the bare
- * consumer here.
+ * consumer here. For the ROW "container" each of 200 processes is in a pid namespace of its
+ * own, and one of them makes the measured calls.
  *
  * That a row is what its name says can be seen from what the tool reports in the end:
  * calls before the measured ones have the argument 1, which "predicate" lets through, and
@@ -39,38 +40,59 @@
 #include "subject.h"
 #include "tool.h"
 #include <err.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* The pid namespaces that the row "container" has, one process in each. */
+#define CONTAINERS 200
 
 /* What the processes tell each other. */
 static volatile struct {
 	int armed; /* places that are armed in the second */
 	int calls; /* what it is to call */
+	bool measures; /* whether it is to make the measured calls */
 } *other;
 
-/* A second process of this program: says how many of its places are armed, calls when told. */
-static pid_t start_other(void)
-{
-	pid_t pid = must(fork(), "fork");
-	char text[16];
+static void measure_calls(const char *peer, const char *row);
 
+/* A second process of this program: says how many of its places are armed, calls when told. */
+static void be_other(const char *peer, const char *row)
+{
+	for (;; nap()) {
+		other->armed = armed_subjects();
+		for (int i = 0; other->calls && i < SUBJECT_COUNT; i++)
+			call(SUBJECTS[i].function, 0, other->calls);
+		other->calls = 0;
+		if (other->measures)
+			measure_calls(peer, row);
+		other->measures = false;
+	}
+}
+
+static void start_other(const char *peer, const char *row)
+{
+	bool contained = !strcmp(row, "container");
+	char text[16];
+	pid_t pid;
+
+	for (int i = 1; contained && i < CONTAINERS; i++)
+		if (must(syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0), "clone") == 0)
+			for (prctl(PR_SET_PDEATHSIG, SIGKILL);;)
+				pause();
+	pid = must(syscall(SYS_clone, (contained ? CLONE_NEWPID : 0) | SIGCHLD, 0, 0, 0, 0), "clone");
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;; nap()) {
-			other->armed = armed_subjects();
-			for (int i = 0; other->calls && i < SUBJECT_COUNT; i++)
-				call(SUBJECTS[i].function, 0, other->calls);
-			other->calls = 0;
-		}
+		be_other(peer, row);
 	}
 	snprintf(text, sizeof(text), "%d", pid);
 	setenv("OTHER", text, 1);
-	return pid;
 }
 
 static void let_other_call(int calls)
@@ -109,25 +131,10 @@ struct spent call_in_parts(void (*function)(long), long argument, long calls)
 	return in_parts(part_of, &what, calls);
 }
 
-static int cost(const char *peer, const char *row, const char *command)
+static void measure_calls(const char *peer, const char *row)
 {
-	bool filter = strncmp(row, "filter", 6) == 0, predicate = !strcmp(row, "predicate");
 	long calls = number("CALLS", 5000), rounds = number("ROUNDS", 3);
-	long each = WARM_UP + (predicate ? 0 : calls);
-	struct tool tool = {};
 
-	start_other();
-	if (!strcmp(command, "bare"))
-		attach_bare_everywhere(0);
-	else if (!strcmp(command, "bare-session"))
-		attach_bare_everywhere(BARE_SESSION);
-	else if (strcmp(command, "none")) {
-		tool = start_tool(command);
-		wait_armed(tool, filter ? armed_other : armed_subjects, SUBJECT_COUNT);
-		sleep(SETTLE_SECONDS);
-		if (filter)
-			attach_bare_everywhere(0);
-	}
 	pin();
 	for (long round = 0; round < rounds; round++)
 		for (int i = 0; i < SUBJECT_COUNT; i++) {
@@ -138,6 +145,33 @@ static int cost(const char *peer, const char *row, const char *command)
 			printf("cost %s %s %s %.1f %.1f\n", peer, row, SUBJECTS[i].name,
 			       spent.thread_ns / calls, spent.wall_ns / calls);
 		}
+}
+
+static int cost(const char *peer, const char *row, const char *command)
+{
+	bool filter = strncmp(row, "filter", 6) == 0, predicate = !strcmp(row, "predicate");
+	bool contained = !strcmp(row, "container");
+	long calls = number("CALLS", 5000), rounds = number("ROUNDS", 3);
+	long each = WARM_UP + (predicate ? 0 : calls);
+	struct tool tool = {};
+
+	start_other(peer, row);
+	if (!strcmp(command, "bare"))
+		attach_bare_everywhere(0);
+	else if (!strcmp(command, "bare-session"))
+		attach_bare_everywhere(BARE_SESSION);
+	else if (strcmp(command, "none")) {
+		tool = start_tool(command);
+		wait_armed(tool, filter || contained ? armed_other : armed_subjects, SUBJECT_COUNT);
+		sleep(SETTLE_SECONDS);
+		if (filter)
+			attach_bare_everywhere(0);
+	}
+	if (contained)
+		for (other->measures = true; other->measures;)
+			nap();
+	else
+		measure_calls(peer, row);
 	let_other_call(filter ? WARM_UP : 0);
 	printf("due %s %s %ld\n", peer, row,
 	       SUBJECT_COUNT * (filter ? WARM_UP : rounds * each));

@@ -8,6 +8,7 @@
 use crate::sys::{
     cgroup::Cgroup,
     file_ref::HeldFile,
+    namespace_set::NamespaceSet,
     pid_set::{Kind, PidSet},
     task::{Current, Mm, Namespace, Pid, Process, Who},
     thread::Thread, //
@@ -28,7 +29,7 @@ pub(crate) struct Filter {
     /// Also the tasks that these fork from now on.
     pub(crate) followed: Option<Followed>,
     /// Only tasks in one of these pid namespaces or below it; in any, when empty.
-    pub(crate) namespaces: KVec<Namespace>,
+    pub(crate) namespaces: NamespaceSet,
     /// Only tasks in this control group or below it.
     pub(crate) cgroup: Option<Cgroup>,
     /// Only tasks with this effective user id, in the initial user namespace.
@@ -52,6 +53,9 @@ pub(crate) enum FastFilter {
     Anybody,
     /// A task passes if this is the address of its process's `struct pid`.
     Only(usize),
+    /// A task passes if the filter's pid namespaces, which are all of this level, have its process:
+    /// the session owner sees that, and is another one.
+    Inside(usize),
 }
 
 /// The tasks that a filter lists.
@@ -128,6 +132,11 @@ impl SessionOwner {
         self.process.is(process)
     }
 
+    /// Whether it sees all processes, and lives in none of these namespaces.
+    fn is_outside(&self, namespaces: &NamespaceSet) -> bool {
+        self.namespace.is_initial() && !namespaces.has(self.process.pid())
+    }
+
     /// Whether `process` may be traced, regardless of the tasks that the filter lists.
     #[inline(always)]
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {
@@ -156,10 +165,20 @@ impl SessionOwner {
                     return Some(false)
                 }
                 FastFilter::Only(_) | FastFilter::Anybody => {}
-                FastFilter::NeedsLookup => return None,
+                FastFilter::Inside(_) | FastFilter::NeedsLookup => return None,
             }
         }
         Some(self.sees(filter, process))
+    }
+
+    /// Whether a task is traced, if its pid namespaces alone decide that.
+    #[inline(always)]
+    pub(crate) fn admits_inside(&self, filter: Option<&Filter>, task: &impl Who) -> Option<bool> {
+        let filter = filter?;
+        match filter.fast {
+            FastFilter::Inside(level) => Some(filter.namespaces.has_at(level, task.process()?)),
+            _ => None,
+        }
     }
 
     /// Whether a task is traced.
@@ -261,10 +280,17 @@ impl SessionOwner {
 
 impl Filter {
     /// Computes `fast`.
-    pub(crate) fn ready(mut self) -> Self {
+    pub(crate) fn ready(mut self, session_owner: &SessionOwner) -> Self {
         self.fast = match &self.tasks {
             _ if !self.is_plain() || self.followed.is_some() => FastFilter::NeedsLookup,
-            Tasks::All => FastFilter::Anybody,
+            Tasks::All if self.namespaces.is_empty() => FastFilter::Anybody,
+            Tasks::All => match self.namespaces.level() {
+                Some(level) if session_owner.is_outside(&self.namespaces) => {
+                    FastFilter::Inside(level)
+                }
+                _ => FastFilter::NeedsLookup,
+            },
+            _ if !self.namespaces.is_empty() => FastFilter::NeedsLookup,
             Tasks::Processes(all) => match all.as_slice() {
                 [one] => FastFilter::Only(core::ptr::from_ref(one.pid()) as usize),
                 _ => FastFilter::NeedsLookup,
@@ -284,12 +310,9 @@ impl Filter {
         (is_listed || self.follows(process)) && self.is_inside(process)
     }
 
-    /// Whether the list of tasks is the only condition.
+    /// Whether the list of tasks and the pid namespaces are the only conditions.
     fn is_plain(&self) -> bool {
-        self.namespaces.is_empty()
-            && self.cgroup.is_none()
-            && self.uid.is_none()
-            && self.comm.is_none()
+        self.cgroup.is_none() && self.uid.is_none() && self.comm.is_none()
     }
 
     /// Whether a task of `process` passes.
@@ -334,10 +357,9 @@ impl Filter {
             .is_some_and(|followed| followed.processes.contains(process))
     }
 
+    #[inline(always)]
     fn is_inside(&self, process: &Pid) -> bool {
-        let mut namespaces = self.namespaces.iter();
-        self.namespaces.is_empty()
-            || namespaces.any(|namespace| namespace.number_of(process).is_some())
+        self.namespaces.is_empty() || self.namespaces.has(process)
     }
 
     /// Prints the filter's lines of fdinfo.

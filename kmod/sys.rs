@@ -14,6 +14,7 @@
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`memory`]: allocations of requests, accounted and without the OOM killer;
+//! - [`namespace_set`]: pid namespaces that handlers look up without a lock;
 //! - [`once`]: a value that is set once;
 //! - [`on_kworker`]: work that a signal to the caller does not interrupt;
 //! - [`pages`]: the memory of a ring and its mappings;
@@ -55,6 +56,7 @@ pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
 pub(crate) mod lock;
 pub(crate) mod memory;
+pub(crate) mod namespace_set;
 pub(crate) mod on_kworker;
 pub(crate) mod once;
 pub(crate) mod pages;

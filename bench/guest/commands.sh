@@ -10,7 +10,7 @@ TRACEFS=/sys/kernel/tracing
 # why it has no others). bcc is the last: what it leaves behind when it dies is in the way of
 # all others.
 PEERS='nsprobe nsprobe-exact nsprobe-uretprobe perf tracefs bpftrace systemtap lttng bcc'
-ROWS='count record stack hist predicate filter'
+ROWS='count record stack hist predicate filter container'
 
 # Prints the shell command of PEER for ROW; nothing when it cannot do that.
 command_of() { # peer row
@@ -22,6 +22,7 @@ command_of() { # peer row
     nsprobe-hist) echo "exec nsprobe hist --fast-nops $all" ;;
     nsprobe-predicate) echo "exec nsprobe count --fast-nops '$UNDER:begins_with_* if arg1 == 1'" ;;
     nsprobe-filter) echo "exec nsprobe count --fast-nops -p \$OTHER $all" ;;
+    nsprobe-container) echo "exec nsprobe count --fast-nops -c 'pid:*' $all" ;;
     nsprobe-exact-count) echo "exec nsprobe count --exact $all" ;;
     nsprobe-uretprobe-hist) echo "exec nsprobe hist --return uretprobe --force $all" ;;
     nsprobe-exact-record) echo "exec nsprobe trace --exact $all" ;;
@@ -73,9 +74,21 @@ bpftrace_of() { # row
         @ = hist(nsecs - @s[tid]); delete(@s, tid); }" ;;
     predicate) script="$at /arg0 == 1/ { @ = count(); }" ;;
     filter) options="-p \$OTHER" script="$at { @ = count(); }" ;;
+    container) container_of_bpftrace; return ;;
     *) return ;;
     esac
     printf '%s\n' "exec bpftrace $options -e '$script'" # dash's echo takes \\n apart
+}
+
+# A map of the pid namespaces other than the first one, looked up at each hit.
+container_of_bpftrace() {
+    cat <<'COMMAND'
+here=$(readlink /proc/self/ns/pid | tr -dc 0-9)
+all=$(readlink /proc/[0-9]*/ns/pid | tr -dc '0-9\n' | sort -u | grep -v "^$here\$")
+exec bpftrace -e "BEGIN { $(echo "$all" | sed 's/.*/@in[(uint32)&] = 1;/' | tr '\n' ' ') }
+    uprobe:/bench/under:begins_with_* /@in[curtask.nsproxy.pid_ns_for_children.ns.inum]/ { @ = count(); }
+    END { clear(@in); }"
+COMMAND
 }
 
 # The functions as tracefs's events, for perf and for tracefs.sh.

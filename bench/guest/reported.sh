@@ -8,10 +8,10 @@
 reported() { # peer row
     events=0 lost=0
     case $1-$2 in
-    nsprobe*-count | nsprobe*-filter | nsprobe*-predicate) events=$(of_sentence counted) ;;
+    nsprobe*-count | nsprobe*-filter | nsprobe*-predicate | nsprobe-container) events=$(of_sentence counted) ;;
     nsprobe*-hist) events=$(sed -n 's/^.*: \([0-9]*\) calls, mean .*/\1/p' "$OUT" | sum) ;;
     nsprobe*) events=$(grep -c ':begins_with_[a-z0-9]*$' "$OUT") ;;
-    bpftrace-count | bpftrace-filter | bpftrace-predicate) events=$(sed -n 's/^@: //p' "$OUT" | sum) ;;
+    bpftrace-count | bpftrace-filter | bpftrace-predicate | bpftrace-container) events=$(sed -n 's/^@: //p' "$OUT" | sum) ;;
     bpftrace-hist) events=$(sed -n 's/^\[.*)[[:space:]]*\([0-9][0-9]*\) |.*/\1/p' "$OUT" | sum) ;;
     bpftrace-*) events=$(grep -c 'under *$' "$OUT") ;;
     bcc-count | bcc-filter) events=$(sed -n 's/.*begins_with_[a-z0-9]*[^0-9]*[[:space:]]\([0-9][0-9]*\)$/\1/p' "$OUT" | sum) ;;

@@ -45,8 +45,7 @@ impl<'a, T> PointerSet<'a, T> {
     fn search(&self, entry: *mut T) -> impl Iterator<Item = &'a AtomicPtr<T>> + use<'_, 'a, T> {
         let hash = (entry.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (hash >> 32) as usize;
-        (0..STEPS_MAX.min(self.0.len()))
-            .filter_map(move |step| self.place(first.wrapping_add(step)))
+        (0..STEPS_MAX).filter_map(move |step| self.place(first.wrapping_add(step)))
     }
 
     /// Whether `entry` is in the set. Any context.

@@ -12,6 +12,7 @@ use crate::{
         estale,
         file_ref::HeldFile,
         memory::GFP_REQUEST,
+        namespace_set::NamespaceSet,
         task::{Namespace, Process},
         thread::Thread, //
     }, //
@@ -50,7 +51,8 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         include_self: wanted.flags & abi::FILTER_SELF != 0,
         fast: FastFilter::NeedsLookup,
     };
-    session.set_filter(filter.ready())
+    let session_owner = &session.context().session_owner;
+    session.set_filter(filter.ready(session_owner))
 }
 
 /// `Some` if `flag` is set; otherwise the fields of that flag must be zero.
@@ -107,7 +109,7 @@ fn followed(wanted: &abi::Filter) -> Result<Option<Followed>> {
     Followed::new().map(Some)
 }
 
-fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
+fn namespaces(wanted: &abi::Filter) -> Result<NamespaceSet> {
     let no_one = wanted.pidns_pid == 0 && wanted.pidns_id == 0;
     let no_list = wanted.pidns_list == 0 && wanted.pidns_count == 0;
     let one = with(wanted, abi::FILTER_PIDNS, no_one)?;
@@ -131,7 +133,7 @@ fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
         }
         (Some(()), Some(())) => return Err(EINVAL),
     }
-    Ok(all)
+    NamespaceSet::new(all)
 }
 
 /// The pid namespace of process `pid`, if its id is `id`.

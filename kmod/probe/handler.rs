@@ -12,6 +12,7 @@ use crate::{
         abi::PROBE_RETURN_ONLY,
         program::{Register, Shortcut}, //
     },
+    filter::Filter,
     probe::{
         counters::{Here, Outcome},
         deliver::Found,
@@ -48,6 +49,7 @@ impl Hook for Probe {
         let admits = context.session_owner.admits_fast(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
             return match self.role {
+                Role::Whole if self.is_plain => self.hit_by_namespace(regs, here, filter, call),
                 Role::Whole => self.hit_with_care(regs, here.cpu, call),
                 _ => self.hit_of_call(regs, here.cpu, call, admits),
             };
@@ -57,16 +59,7 @@ impl Hook for Probe {
             here.count(Outcome::Filtered);
             return Verdict::Remove;
         }
-        if self.counts_only {
-            here.count(Outcome::Aggregated);
-            return Verdict::Keep;
-        }
-        match &self.at_entry {
-            Some(program) => {
-                self.admitted_with_program(program, regs, here.cpu, sequence as u32, call)
-            }
-            None => self.admitted(regs, here.cpu, sequence as u32, call),
-        }
+        self.plain_hit(regs, here, sequence as u32, call)
     }
 
     fn returns(&self) -> Option<u64> {
@@ -114,6 +107,44 @@ impl Hook for Probe {
 }
 
 impl Probe {
+    /// Handles a hit that has no limits, of a task that the filter has admitted.
+    #[inline(always)]
+    fn plain_hit(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u32, call: &mut u64) -> Verdict {
+        if self.counts_only {
+            here.count(Outcome::Aggregated);
+            return Verdict::Keep;
+        }
+        match &self.at_entry {
+            Some(program) => self.admitted_with_program(program, regs, here.cpu, sequence, call),
+            None => self.admitted(regs, here.cpu, sequence, call),
+        }
+    }
+
+    /// Handles a hit without limits, where the filter may need a lookup.
+    #[inline(never)]
+    fn hit_by_namespace(
+        &self,
+        regs: &Regs<'_>,
+        here: Here<'_>,
+        filter: Option<&Filter>,
+        call: &mut u64,
+    ) -> Verdict {
+        let current = Current::get();
+        match self.context.session_owner.admits_inside(filter, &current) {
+            Some(true) => self.plain_hit(regs, here, here.begin() as u32, call),
+            Some(false) => self.hit_from_outside(regs, here),
+            None => self.hit_with_care(regs, here.cpu, call),
+        }
+    }
+
+    /// Handles a hit of a task that the filter's pid namespaces do not have.
+    #[inline(never)]
+    fn hit_from_outside(&self, regs: &Regs<'_>, here: Here<'_>) -> Verdict {
+        here.begin();
+        here.count(Outcome::Filtered);
+        self.not_admitted(regs, &Current::get())
+    }
+
     /// The verdict on a hit of a task that the filter has not admitted. Where another task of its
     /// process may be, [`Verdict::Remove`] would have the kernel ask [`wants`](Hook::wants) under two
     /// locks, and the breakpoint would stay.

@@ -40,7 +40,8 @@ impl Pid {
     }
 
     /// Number and namespace at `level`, when the pid reaches that deep.
-    fn at(&self, level: usize) -> Option<(u32, *mut bindings::pid_namespace)> {
+    #[inline(always)]
+    pub(super) fn at(&self, level: usize) -> Option<(u32, *mut bindings::pid_namespace)> {
         if level > self.level() {
             return None;
         }
@@ -173,6 +174,11 @@ impl Namespace {
             Some((number, ns)) if core::ptr::eq(ns, self.ns.as_ptr()) => Some(number),
             _ => None,
         }
+    }
+
+    /// How many namespaces it is below the initial one.
+    pub(super) fn level(&self) -> usize {
+        self.level
     }
 
     /// Whether it is the initial namespace.

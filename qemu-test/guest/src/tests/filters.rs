@@ -7,6 +7,7 @@ use crate::container::in_filter;
 use crate::group::Group;
 use crate::module::Module;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::tests::waits::child_of;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Filter};
@@ -205,8 +206,8 @@ fn children_of_a_thread_are_followed() {
     }
 }
 
-test! { core, users_and_names_are_picked_at_the_hit }
-fn users_and_names_are_picked_at_the_hit() {
+test! { core, users_names_and_namespaces_are_picked_at_the_hit }
+fn users_names_and_namespaces_are_picked_at_the_hit() {
     let _module = Module::load();
     let file = victim::path("call_in_loop");
     let start = |uid: u32, name: &str| {
@@ -252,6 +253,43 @@ fn users_and_names_are_picked_at_the_hit() {
     assert_eq!(recorded(&session, id), 11, "a part of a name");
     short.call(5);
     assert_eq!(recorded(&session, id), 16);
+    drop(session);
+    only_listed_namespaces_and_those_below(root);
+}
+
+/// Of processes in namespaces of the first level and below one of them.
+fn only_listed_namespaces_and_those_below(mut outside: Victim) {
+    let inside = |words: &str| {
+        let mut command = Command::new("unshare");
+        command.args(words.split(' ')).arg(outside.file());
+        Victim::start_command(command.arg("begins_with_push"), outside.file())
+    };
+    let mut other = inside("-pf --kill-child");
+    let mut shallow = inside("-pf --kill-child");
+    let mut deep = inside("-pf --kill-child unshare -pf --kill-child");
+    let first = |victim: &Victim| in_filter(child_of(victim.pid()));
+    let deepest = in_filter(child_of(child_of(deep.pid())));
+    for (listed, wanted) in [
+        (vec![first(&shallow)], 2),
+        (vec![first(&deep)], 3),
+        (vec![deepest], 3),
+        (vec![first(&deep), first(&shallow)], 5),
+        (vec![first(&shallow), deepest, first(&shallow)], 5),
+        (vec![in_filter(std::process::id()), deepest], 11),
+    ] {
+        let listed = listed.as_slice();
+        let namespaces = Filter {
+            pidns_list: listed.as_ptr() as u64,
+            pidns_count: listed.len() as u32,
+            ..filter(abi::FILTER_PIDNS_LIST)
+        };
+        let (session, id) = probed(namespaces, &outside, "begins_with_push");
+        outside.call(5);
+        other.call(1);
+        shallow.call(2);
+        deep.call(3);
+        assert_eq!(recorded(&session, id), wanted, "{listed:?}");
+    }
 }
 
 /// A victim that was started in a control group.
