@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The walks of `kmod/helpers/walk.c` take the steps that rules, and frame pointers, lead to one by
-//! one. Stacks, rules and what is kept of earlier walks are made up.
+//! one, and find those that read what has changed since. Stacks, rules and what is kept of earlier walks are made up.
 #![expect(clippy::unwrap_used, reason = "a test says so by failing")]
 
 use nsprobe_common::record::{Frame, Method};
@@ -44,6 +44,8 @@ struct Walk {
     rbp: u64,
     room: u64,
     has_read_rbp: bool,
+    /// The word that changes after the walk.
+    changing: usize,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,8 @@ struct Walked {
     needs_rbp: bool,
     has_read_rbp: bool,
     steps: Vec<Step>,
+    /// Leading steps that have read what is still there when the word has changed.
+    unchanged: usize,
 }
 
 struct Stack<'a>(&'a [u64]);
@@ -184,7 +188,15 @@ impl Walk {
     }
 
     fn ended(&self, walked: Walked, at: &Registers) -> Walked {
+        let mut memory = self.memory.clone();
+        memory[self.changing] ^= 8;
+        let word = |slot| Stack(&memory).word(slot);
+        let is_unchanged = |&[slot, rip, rbp_slot, rbp, _]: &Step| {
+            word(slot) == Some(rip) && (rbp_slot == 0 || word(rbp_slot) == Some(rbp))
+        };
+        let changed = walked.steps.iter().position(|step| !is_unchanged(step));
         Walked {
+            unchanged: changed.unwrap_or(walked.steps.len()),
             inside: match walked.steps.last() {
                 Some(last) => last[1] - 1,
                 None => self.inside,
@@ -224,6 +236,7 @@ impl Walk {
             self.rbp,
             self.room,
             u64::from(self.has_read_rbp),
+            self.changing as u64,
         ]);
         all
     }
@@ -280,7 +293,9 @@ impl Harness {
             .split_whitespace()
             .map(|word| word.parse().unwrap())
             .collect();
-        let [why, _passed, inside, rsp, rbp, needs, has_read, steps @ ..] = words.as_slice() else {
+        let [why, _passed, inside, rsp, rbp, needs, has_read, unchanged, steps @ ..] =
+            words.as_slice()
+        else {
             panic!("{line:?} of {walk:?}")
         };
         let steps = steps.chunks_exact(5).map(|step| step.try_into().unwrap());
@@ -292,6 +307,7 @@ impl Harness {
             needs_rbp: *needs != 0 || !walk.by_rules,
             has_read_rbp: *has_read != 0,
             steps: steps.collect(),
+            unchanged: *unchanged as usize,
         }
     }
 }
@@ -337,6 +353,7 @@ prop_compose! {
         rbp in prop_oneof![4 => (0..WORDS as u64).prop_map(|at| STACK + 8 * at), 1 => any::<u64>()],
         room in prop_oneof![8 => Just(100u64), 2 => 0..6u64],
         has_read_rbp in any::<bool>(),
+        changing in 0..WORDS,
         kept_from in 0..20usize,
         changed in prop_oneof![2 => Just(None), 1 => (0..8usize, 0..5usize).prop_map(Some)],
     ) -> Walk {
@@ -352,6 +369,7 @@ prop_compose! {
             rbp,
             room,
             has_read_rbp,
+            changing,
         };
         // An earlier walk had the outer part of this one, but for what has changed.
         let steps = walk.walked().steps;

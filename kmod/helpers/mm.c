@@ -15,11 +15,6 @@ bool nsprobe_is_64bit_mm(struct mm_struct *mm)
 	return is_64bit_mm(mm);
 }
 
-bool nsprobe_mm_layout(struct mm_struct *mm, unsigned int *sequence)
-{
-	return mmap_lock_speculate_try_begin(mm, sequence);
-}
-
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence)
 {
 	return mmap_lock_speculate_retry(mm, sequence);

@@ -2,16 +2,6 @@
 
 #include <linux/uaccess.h>
 
-void nsprobe_pagefault_disable(void)
-{
-	pagefault_disable();
-}
-
-void nsprobe_pagefault_enable(void)
-{
-	pagefault_enable();
-}
-
 bool nsprobe_read_word(u64 *word, const u64 __user *from)
 {
 	if (!user_access_begin(from, sizeof(*from)))

@@ -65,26 +65,65 @@ enum nsprobe_walk_stop {
 #define NSPROBE_SAVES_BELOW (1ull << 50)
 #define NSPROBE_GOLDEN 0x9e3779b97f4a7c15ull
 
-u32 nsprobe_matching(const struct nsprobe_step *step, u32 count)
+/* Whether the words that a step has read are unchanged. */
+static __always_inline bool nsprobe_is_unchanged(const struct nsprobe_step *step)
 {
-	u32 i;
 	u64 word;
+
+	unsafe_get_user(word, (const u64 __user *)step->slot, out);
+	if (word != step->rip)
+		return false;
+	if (!step->rbp_slot)
+		return true;
+	unsafe_get_user(word, (const u64 __user *)step->rbp_slot, out);
+	return word == step->rbp;
+out:
+	return false;
+}
+
+/* The same of a step that has read `rbp` right below the return address. */
+static __always_inline bool nsprobe_is_unchanged_pair(const struct nsprobe_step *step)
+{
+	const u64 __user *slot = (const u64 __user *)step->slot;
+	u64 word;
+
+	unsafe_get_user(word, slot, out);
+	if (word != step->rip)
+		return false;
+	unsafe_get_user(word, slot - 1, out);
+	return word == step->rbp;
+out:
+	return false;
+}
+
+/* The step after the leading ones that are unchanged. */
+#define NSPROBE_BEHIND_UNCHANGED(is_unchanged, step, end)                                         \
+	do {                                                                                      \
+		while (step + 4 <= end && is_unchanged(step) && is_unchanged(step + 1) &&         \
+		       is_unchanged(step + 2) && is_unchanged(step + 3))                          \
+			step += 4;                                                                \
+		while (step < end && is_unchanged(step))                                          \
+			step++;                                                                   \
+	} while (0)
+
+/*
+ * How many leading steps are unchanged. Of a walk by frame pointers, all but the first have read
+ * `rbp` right below the return address.
+ */
+u32 nsprobe_matching(const struct nsprobe_step *steps, u32 count, bool by_frame_pointers)
+{
+	const struct nsprobe_step *step = steps, *end = steps + count;
 
 	if (!user_access_begin((void __user *)0, 0))
 		return 0;
-	for (i = 0; i < count; i++, step++) {
-		unsafe_get_user(word, (const u64 __user *)step->slot, out);
-		if (word != step->rip)
-			break;
-		if (!step->rbp_slot)
-			continue;
-		unsafe_get_user(word, (const u64 __user *)step->rbp_slot, out);
-		if (word != step->rbp)
-			break;
+	if (!by_frame_pointers) {
+		NSPROBE_BEHIND_UNCHANGED(nsprobe_is_unchanged, step, end);
+	} else if (count && nsprobe_is_unchanged(step)) {
+		step++;
+		NSPROBE_BEHIND_UNCHANGED(nsprobe_is_unchanged_pair, step, end);
 	}
-out:
 	user_access_end();
-	return i;
+	return step - steps;
 }
 
 /* No speculation goes beyond user memory, where access_ok() would need a fence. */

@@ -74,7 +74,7 @@ impl Context {
             let key = WalkKey::new(regs, request, by_rows, &memory);
             let (walk, has_key) = key.pick(kept.cached_walks());
             let known = match request.by_id && has_key {
-                true => walk.known_id(kept.arrays(), &memory),
+                true => walk.known_id(&key, kept.arrays(), &memory),
                 false => None,
             };
             if let Some((id, end)) = known {

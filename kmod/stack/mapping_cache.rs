@@ -103,6 +103,7 @@ impl MappingCache {
 
     /// Takes the cache of `cpu` with the mappings of the current task, for this caller alone.
     /// `None` if another context holds it, or the task's mappings are being changed.
+    #[inline(never)]
     pub(crate) fn take(&self, cpu: u32, now_ns: u64, version: u32) -> Option<Mappings<'_>> {
         let on = self.0.get(cpu as usize)?;
         let layout = Layout::current()?;
@@ -130,6 +131,7 @@ impl OnCpu {
         self.version.store(version, Relaxed);
     }
 
+    #[inline(always)]
     fn is_of(&self, layout: Layout, now_ns: u64) -> bool {
         self.context.load(Relaxed) == layout.context
             && self.sequence.load(Relaxed) == u64::from(layout.sequence)

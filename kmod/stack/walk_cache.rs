@@ -104,6 +104,12 @@ impl WalkKey {
         }
     }
 
+    /// Whether the walk follows frame pointers alone.
+    #[inline(always)]
+    fn by_frame_pointers(&self) -> bool {
+        self.how & BY_ROWS == 0
+    }
+
     /// All words but `rbp`.
     fn words(&self) -> [u64; KEY_WORDS] {
         let WalkKey {
@@ -182,6 +188,7 @@ impl CachedWalk {
     #[inline(always)]
     pub(crate) fn known_id(
         &self,
+        key: &WalkKey,
         arrays: &StepArrays,
         memory: &NoFaults,
     ) -> Option<(u32, StackEnd)> {
@@ -191,7 +198,8 @@ impl CachedWalk {
         }
         let steps = arrays.of(self).get(self.first.load(Relaxed)..)?;
         let end = self.end()?;
-        (memory.matching(steps) == steps.len()).then_some((id, end))
+        let matching = memory.matching(steps, key.by_frame_pointers());
+        (matching == steps.len()).then_some((id, end))
     }
 
     /// How the stack ends after the last step, if that is known.
@@ -312,7 +320,7 @@ impl<'a> WalkRecorder<'a> {
             fresh: 0,
             from_start: true,
             has_read_rbp: false,
-            needs_rbp: key.how & BY_ROWS == 0,
+            needs_rbp: key.by_frame_pointers(),
             next: cached.first.load(Relaxed),
             next_slot: 0,
             equal_from: None,
@@ -339,7 +347,8 @@ impl<'a> WalkRecorder<'a> {
         }
         let first = self.cached.first.load(Relaxed);
         let kept = self.kept.get(first..)?;
-        let is_whole = || self.end_behind(kept, memory.matching(kept), room).is_some();
+        let matching = || memory.matching(kept, self.key.by_frame_pointers());
+        let is_whole = || self.end_behind(kept, matching(), room).is_some();
         if !self.cached.has_rbp_of(&self.key) && !is_whole() {
             // The walk would continue with another walk's `rbp`.
             return None;
@@ -447,7 +456,7 @@ impl<'a> WalkRecorder<'a> {
         room: usize,
     ) -> Option<KnownSteps<'a>> {
         let kept = self.kept.get(from..)?;
-        let count = memory.matching(kept);
+        let count = memory.matching(kept, self.key.by_frame_pointers());
         let steps = kept.get(..count)?;
         let end = self.end_behind(kept, count, room);
         match end {

@@ -66,8 +66,6 @@ extern "C" {
     pub(super) fn nsprobe_task_in_cgroup(task: *mut task_struct, cgroup: *mut cgroup) -> bool;
     /// `tracepoint_synchronize_unregister()`: sleeps.
     pub(super) fn nsprobe_tracepoints_sync();
-    /// `mmap_lock_speculate_try_begin()`: false while the mappings are being changed.
-    pub(super) fn nsprobe_mm_layout(mm: *mut mm_struct, sequence: *mut u32) -> bool;
     /// Whether a `ret` of the current task is nothing but a jump and a pop: in 64-bit code, without
     /// a shadow stack or the trap flag.
     pub(super) fn nsprobe_returns_plainly(regs: *mut pt_regs) -> bool;
@@ -77,10 +75,6 @@ extern "C" {
     pub(super) fn nsprobe_read_word_nofault(word: *mut u64, from: *const u64) -> bool;
     /// `mmap_lock_speculate_retry()`.
     pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
-    /// `pagefault_disable()`.
-    pub(super) fn nsprobe_pagefault_disable();
-    /// `pagefault_enable()`.
-    pub(super) fn nsprobe_pagefault_enable();
     /// Reads a word of user memory; with page faults disabled it does not sleep.
     pub(super) fn nsprobe_read_word(word: *mut u64, from: *const u64) -> bool;
     /// Reads two words of user memory, as `nsprobe_read_word`.
@@ -91,7 +85,7 @@ extern "C" {
     pub(super) fn nsprobe_allows_modify() -> bool;
     /// The number of leading steps, out of `count`, whose words in memory are unchanged. With page
     /// faults disabled it does not sleep. The addresses must have been checked.
-    pub(super) fn nsprobe_matching(steps: *const Step, count: u32) -> u32;
+    pub(super) fn nsprobe_matching(steps: *const Step, count: u32, by_frame_pointers: bool) -> u32;
     /// Follows frame pointers as far as all is known; with page faults disabled it does not sleep.
     /// Returns an `enum nsprobe_walk_stop`.
     pub(super) fn nsprobe_follow_frame_pointers(walk: *mut UserWalk) -> u32;

@@ -14,6 +14,9 @@ use kernel::{
     types::Opaque, //
 };
 
+/// The code segment of 64-bit code (`__USER_CS` of `arch/x86/include/asm/segment.h`).
+const USER_CS: u16 = 0x33;
+
 /// The registers of a task, to be read.
 #[repr(transparent)]
 pub(crate) struct RegisterFile(Opaque<bindings::pt_regs>);
@@ -100,9 +103,13 @@ impl RegisterFile {
     }
 
     /// Whether the task runs 64-bit code.
+    #[inline(always)]
     pub(crate) fn is_64bit(&self) -> bool {
-        // SAFETY: As for `ip`.
-        unsafe { helpers::nsprobe_user_64bit(self.0.get()) }
+        // SAFETY: As for `ip`; Xen alone has another segment for it.
+        unsafe {
+            (*self.0.get()).__bindgen_anon_1.cs == USER_CS
+                || helpers::nsprobe_user_64bit(self.0.get())
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! such a call, and notes the real one (`struct return_instance` of
 //! `include/linux/uprobes.h`). A stack that is read meanwhile has the trampoline.
 
+use super::task::Current;
 use core::ptr::NonNull;
 use kernel::bindings;
 
@@ -23,7 +24,7 @@ pub(crate) fn may_be_trampoline(address: u64) -> bool {
 /// Whether the kernel follows no further call of the current task to its return
 /// (`prepare_uretprobe` of `kernel/events/uprobes.c`). In an entry's handler.
 pub(crate) fn is_full() -> bool {
-    let current = kernel::current!();
+    let current = Current::get().as_non_null();
     // SAFETY: The current task's own count, which is changed by itself alone, after its
     // handlers.
     unsafe {

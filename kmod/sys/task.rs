@@ -8,7 +8,10 @@
 //! one comparison.
 
 use super::{cgroup::Cgroup, helpers};
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{compiler_fence, Ordering::SeqCst}, //
+};
 use kernel::{
     bindings,
     pid_namespace::PidNamespace,
@@ -314,6 +317,22 @@ impl Current {
         Current { task }
     }
 
+    /// `pagefault_disable()` with 1, `pagefault_enable()` with -1.
+    ///
+    /// # Safety
+    ///
+    /// This must be the current task, which takes back what it adds in the same context.
+    #[inline(always)]
+    pub(super) unsafe fn add_to_disabled_page_faults(&self, by: i32) {
+        compiler_fence(SeqCst);
+        // SAFETY: The task alone uses its count; an interrupt leaves it as it was.
+        unsafe {
+            let count = &raw mut (*self.task).pagefault_disabled;
+            *count = (*count).wrapping_add(by);
+        }
+        compiler_fence(SeqCst);
+    }
+
     /// Its address, for comparison.
     pub(super) fn address(&self) -> usize {
         self.task.addr()
@@ -327,14 +346,17 @@ impl Current {
     /// The number of its address space, which is never reused; zero for none.
     #[inline(always)]
     pub(crate) fn space(&self) -> u64 {
-        // SAFETY: The task is the current one, which keeps its own address space, or a new one
-        // that does not run.
-        unsafe {
-            match NonNull::new((*self.task).mm) {
-                Some(mm) => Mm::from_ptr(mm).number(),
-                None => 0,
-            }
-        }
+        self.mm().map_or(0, |mm| {
+            // SAFETY: The task keeps its address space, as `mm` says.
+            unsafe { Mm::from_ptr(mm) }.number()
+        })
+    }
+
+    /// Its address space, which the current task keeps while it runs this code.
+    #[inline(always)]
+    pub(super) fn mm(&self) -> Option<NonNull<bindings::mm_struct>> {
+        // SAFETY: The task is the current one, or a new one that does not run.
+        NonNull::new(unsafe { (*self.task).mm })
     }
 
     /// Whether it is in `cgroup` or one below, now.

@@ -6,7 +6,10 @@
 //! FUSE) would hold up every uprobe and BPF detach on the machine. `copy_from_user_nofault`
 //! disables page faults instead, and returns -EFAULT for a page that is not present.
 
-use super::helpers;
+use super::{
+    helpers,
+    task::Current, //
+};
 use core::{cell::Cell, mem::MaybeUninit};
 use kernel::{
     bindings,
@@ -26,9 +29,10 @@ pub(crate) struct NoFaults {
 
 impl NoFaults {
     /// Disables page faults.
+    #[inline(always)]
     pub(crate) fn new() -> Self {
-        // SAFETY: Counted per task; `drop` gives it back, in the same task.
-        unsafe { helpers::nsprobe_pagefault_disable() };
+        // SAFETY: `drop` takes it back, in the same task.
+        unsafe { Current::get().add_to_disabled_page_faults(1) };
         NoFaults {
             missed: Cell::new(None),
             _of_this_task: NotThreadSafe,
@@ -79,9 +83,10 @@ impl NoFaults {
 }
 
 impl Drop for NoFaults {
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: `new` has disabled them once for this.
-        unsafe { helpers::nsprobe_pagefault_enable() };
+        unsafe { Current::get().add_to_disabled_page_faults(-1) };
     }
 }
 

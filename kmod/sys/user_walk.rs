@@ -157,11 +157,14 @@ pub(super) struct UserWalk {
 
 impl NoFaults {
     /// The number of leading steps whose words in memory are unchanged. Their slots are addresses
-    /// that were read before.
-    pub(crate) fn matching(&self, steps: &[Step]) -> usize {
+    /// that were read before; of a walk by frame pointers, all but the first have read `rbp` right
+    /// below the return address.
+    #[inline(always)]
+    pub(crate) fn matching(&self, steps: &[Step], by_frame_pointers: bool) -> usize {
+        let count = steps.len() as u32;
         // SAFETY: There are that many steps, of the layout that `nsprobe_matching` knows;
         // their addresses are the user's, as they were checked when they were first read.
-        unsafe { helpers::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
+        unsafe { helpers::nsprobe_matching(steps.as_ptr(), count, by_frame_pointers) as usize }
     }
 
     /// Walks on from `place`, and appends the frames to `words`. The caller alone uses what is in

@@ -4,8 +4,18 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{file_ref::HeldFile, helpers, in_interrupt, task::Mm, user_mem::ends_of_read};
-use core::{ffi::c_void, ptr::NonNull};
+use super::{
+    file_ref::HeldFile,
+    helpers,
+    in_interrupt,
+    task::{Current, Mm},
+    user_mem::ends_of_read, //
+};
+use core::{
+    ffi::c_void,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering::Acquire}, //
+};
 use kernel::{
     bindings,
     mm::virt::{flags, VmaRef}, //
@@ -221,16 +231,17 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// That of the current task. `None` while it is being changed.
+    #[inline(always)]
     pub(crate) fn current() -> Option<Layout> {
-        let current = kernel::current!();
-        let mm = NonNull::new(current.mm()?.as_raw())?;
-        let mut sequence = 0;
-        // SAFETY: The current task keeps its address space; the number is ours.
-        let (context, is_stable) = unsafe {
-            let is_stable = helpers::nsprobe_mm_layout(mm.as_ptr(), &mut sequence);
-            (Mm::from_ptr(mm).number(), is_stable)
+        let mm = Current::get().mm()?;
+        // SAFETY: The current task keeps its address space.
+        let (context, sequence) = unsafe {
+            let sequence = &raw mut (*mm.as_ptr()).__bindgen_anon_1.mm_lock_seq.sequence;
+            let sequence = AtomicU32::from_ptr(sequence).load(Acquire);
+            (Mm::from_ptr(mm).number(), sequence)
         };
-        is_stable.then_some(Layout { context, sequence })
+        // As `mmap_lock_speculate_try_begin()` has it, a writer's is odd.
+        (sequence % 2 == 0).then_some(Layout { context, sequence })
     }
 
     /// Whether it is still that of the current task.

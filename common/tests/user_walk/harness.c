@@ -2,7 +2,8 @@
 /*
  * Walks as kmod/helpers/walk.c does, over stacks from standard input. All are numbers: the walk
  * (0: by frame pointers, 1: by rules), the memory's address and words, the ranges, rules and kept
- * steps, each after how many there are, and where the walk begins. Prints a line for each walk.
+ * steps, each after how many there are, where the walk begins, and the word that changes after it.
+ * Prints a line for each walk.
  */
 #include "../../../kmod/helpers/walk.c"
 #include <inttypes.h>
@@ -42,7 +43,7 @@ int main(void)
 		struct nsprobe_walk walk = { .ranges = ranges, .rules = rules, .kept = kept,
 					     .steps = steps, .words = words,
 					     .rule_mask = RULES - 1 };
-		u64 by_rules = number(), count;
+		u64 by_rules = number(), count, changing;
 		u32 why, i;
 
 		memory_start = number();
@@ -68,9 +69,12 @@ int main(void)
 		walk.rbp = number();
 		walk.room = number();
 		walk.has_read_rbp = number();
+		changing = number();
 		why = by_rules ? nsprobe_follow_rules(&walk) : nsprobe_follow_frame_pointers(&walk);
-		printf("%u %td %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %d", why, walk.kept - kept,
-		       walk.inside, walk.rsp, walk.rbp, walk.needs_rbp, walk.has_read_rbp);
+		memory[changing] ^= 8;
+		printf("%u %td %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %d %u", why, walk.kept - kept,
+		       walk.inside, walk.rsp, walk.rbp, walk.needs_rbp, walk.has_read_rbp,
+		       nsprobe_matching(steps, walk.taken, !by_rules));
 		for (i = 0; i < walk.taken; i++)
 			printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, steps[i].slot,
 			       steps[i].rip, steps[i].rbp_slot, steps[i].rbp, words[i]);
