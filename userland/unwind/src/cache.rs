@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -152,10 +152,8 @@ impl Cache {
         if !is_file(&stat) || why_not(&stat).is_some() || bytes > ENTRY_BYTES_MAX {
             return None;
         }
-        let mut file = File::from(file);
-        let mut read = vec![0; bytes as usize];
-        file.read_exact(&mut read).ok()?;
-        let table = entry::decode(digest, &read)?;
+        let file = File::from(file);
+        let table = entry::decode(digest, &file, bytes)?;
         // Best effort: an entry without it goes a little sooner.
         let _ = fs::futimens(&file, &NOW);
         Some(table)

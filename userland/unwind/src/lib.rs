@@ -86,7 +86,7 @@ impl UnwindTable {
     /// Reads back [`to_bytes`](UnwindTable::to_bytes); none when the bytes are anything
     /// else than a sound table that is marked so.
     pub fn from_bytes(of: Digest, bytes: &[u8]) -> Option<UnwindTable> {
-        cache::decode(of, bytes)
+        cache::decode(of, bytes, bytes.len() as u64)
     }
 
     /// For lookups.
