@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All rows that a file's sections describe, with the addresses they are for.
 
-use crate::frames::{bases, debug_frame, eh_frame};
+use crate::frames::{bases, debug_frame, eh_frame, functions};
 use crate::input::Input;
 use crate::rule::{bare, rule_of, Bytes};
 use crate::sframe::{self, Described};
 use crate::{go, LeftOut, UnwindError};
-use gimli::{BaseAddresses, CieOrFde, UnwindContext, UnwindOffset, UnwindSection};
+use gimli::{BaseAddresses, UnwindContext, UnwindOffset, UnwindSection};
 use nsprobe_common::unwind::{Base, Rule};
 use nsprobe_symbolize::Address;
 use std::collections::HashMap;
@@ -33,6 +33,19 @@ pub(crate) struct RuleRanges {
     pub(crate) rules: Vec<Rule>,
     pub(crate) left_out: LeftOut,
     numbers: HashMap<Rule, u32>,
+    /// Some numbers that were given last, by [`slot`].
+    recent: [u32; RECENT],
+}
+
+/// How many numbers are found without the map, whose hash withstands hostile files and takes as
+/// long as all else: few rules are in use at a place.
+const RECENT: usize = 32;
+
+/// Where the number of a rule is kept: a frame grows by words.
+fn slot(rule: &Rule) -> usize {
+    let words = (rule.offset >> 3) as usize;
+    let (base, saved) = (usize::from(rule.base), usize::from(rule.saved));
+    (words ^ base << 3 ^ saved << 4) % RECENT
 }
 
 /// Reads a file's descriptions. Of several descriptions of an address, that of `.eh_frame` counts:
@@ -59,10 +72,16 @@ impl RuleRanges {
     /// The number of a rule.
     pub(crate) fn number(&mut self, rule: Rule) -> u32 {
         let next = self.rules.len() as u32;
+        let mut none = 0;
+        let recent = self.recent.get_mut(slot(&rule)).unwrap_or(&mut none);
+        if self.rules.get(*recent as usize) == Some(&rule) {
+            return *recent;
+        }
         let number = *self.numbers.entry(rule).or_insert(next);
         if number == next {
             self.rules.push(rule);
         }
+        *recent = number;
         number
     }
 
@@ -78,13 +97,8 @@ impl RuleRanges {
         S::Offset: UnwindOffset<usize>,
     {
         let mut context = UnwindContext::new();
-        let mut entries = section.entries(bases);
-        // A section that is damaged from some place on is used up to there.
-        while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else {
-                continue;
-            };
-            let Ok(fde) = partial.parse(S::cie_from_offset) else {
+        for fde in functions(section, bases) {
+            let Ok(fde) = fde else {
                 self.left_out.unreadable += 1;
                 continue;
             };
@@ -185,7 +199,8 @@ impl RuleRanges {
 
     /// The ranges by offsets in the file: what is not in code that is loaded falls away.
     pub(crate) fn in_file(&mut self, input: &Input) -> RuleRanges {
-        let ranges = self.ranges.iter().filter_map(|range| {
+        let ranges = std::mem::take(&mut self.ranges).into_iter();
+        let ranges = ranges.filter_map(|range| {
             let from = input.offset_of(Address(range.from))?.0;
             // Its last byte must be in the same piece of the file.
             let last = input.offset_of(Address(range.to.checked_sub(1)?))?.0;
@@ -193,7 +208,7 @@ impl RuleRanges {
             (last.wrapping_sub(from) == bytes - 1).then_some(Range {
                 from,
                 to: last + 1,
-                ..*range
+                ..range
             })
         });
         RuleRanges {

@@ -5,8 +5,8 @@
 use crate::rule::Bytes;
 use crate::UnwindError;
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
-    LittleEndian, UnwindContext, UnwindOffset, UnwindSection, X86_64,
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, UnwindContext, UnwindOffset, UnwindSection, X86_64,
 };
 use nsprobe_symbolize::{Binary, UnwindSections};
 use std::cell::RefCell;
@@ -119,21 +119,44 @@ pub(crate) fn debug_frame(sections: &UnwindSections) -> DebugFrame<Bytes<'_>> {
     section
 }
 
-/// All entries of a section. One that is damaged from some place on is used up to there.
+/// The functions' entries (FDE) of a section. One that is damaged from some place on is used up to
+/// there.
+pub(crate) fn functions<'a, 's: 'a, S>(
+    section: &S,
+    bases: &'a BaseAddresses,
+) -> impl Iterator<Item = gimli::Result<FrameDescriptionEntry<Bytes<'s>>>> + 'a
+where
+    S: UnwindSection<Bytes<'s>> + 'a,
+    S::Offset: UnwindOffset<usize>,
+{
+    let mut entries = section.entries(bases);
+    // Nearly all share their common entry (CIE) with the one before.
+    let mut last: Option<(S::Offset, CommonInformationEntry<Bytes<'s>>)> = None;
+    std::iter::from_fn(move || loop {
+        let partial = match entries.next() {
+            Ok(Some(CieOrFde::Fde(partial))) => partial,
+            Ok(Some(CieOrFde::Cie(_))) => continue,
+            Ok(None) | Err(_) => return None,
+        };
+        return Some(partial.parse(|section, bases, offset| match &last {
+            Some((at, common)) if *at == offset => Ok(common.clone()),
+            _ => {
+                let common = section.cie_from_offset(bases, offset)?;
+                last = Some((offset, common.clone()));
+                Ok(common)
+            }
+        }));
+    })
+}
+
+/// What all entries of a section cover.
 fn entries<'s, S>(section: &S, bases: &BaseAddresses) -> Result<Vec<FrameEntry>, UnwindError>
 where
     S: UnwindSection<Bytes<'s>>,
     S::Offset: UnwindOffset<usize>,
 {
     let mut found = Vec::new();
-    let mut entries = section.entries(bases);
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else {
-            continue;
-        };
-        let Some(entry) = partial.parse(S::cie_from_offset).ok().and_then(covered) else {
-            continue;
-        };
+    for entry in functions(section, bases).flatten().filter_map(covered) {
         if found.len() == ENTRIES_MAX {
             return Err(UnwindError::TooBig);
         }
@@ -144,14 +167,17 @@ where
     Ok(found)
 }
 
-/// Bytes of code that the sections describe.
-pub(crate) fn covered_bytes(sections: &UnwindSections) -> u64 {
+/// Whether the sections describe at least so many bytes of code.
+pub(crate) fn cover(sections: &UnwindSections, bytes: u64) -> bool {
     let bases = bases(sections);
-    let eh_frame = entries(&eh_frame(sections), &bases).unwrap_or_default();
-    let debug_frame = entries(&debug_frame(sections), &bases).unwrap_or_default();
-    let all = eh_frame.iter().chain(&debug_frame);
-    let bytes = all.map(|entry| entry.covers.end - entry.covers.start);
-    bytes.fold(0, u64::saturating_add)
+    let (eh_frame, debug_frame) = (eh_frame(sections), debug_frame(sections));
+    let all = functions(&eh_frame, &bases).chain(functions(&debug_frame, &bases));
+    let mut left = bytes;
+    left == 0
+        || all.flatten().filter_map(covered).any(|entry| {
+            left = left.saturating_sub(entry.covers.end - entry.covers.start);
+            left == 0
+        })
 }
 
 /// What an entry covers; none when that is nothing, or was removed by the linker.

@@ -56,7 +56,7 @@ impl Input {
     pub fn is_sparse(&self) -> bool {
         let UnwindSections { sframe, go, .. } = &self.sections;
         let by_others = !sframe.data.is_empty() || !go.table.is_empty();
-        !by_others && frames::covered_bytes(&self.sections) < self.code_bytes / 2
+        !by_others && !frames::cover(&self.sections, self.code_bytes / 2)
     }
 
     /// Compiles the table.
