@@ -7,7 +7,6 @@ use nsprobe_symbolize::{
     Address, Binary, FileOffset, GoSections, LoadedSection, Segment, UnwindSections,
 };
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// The number of this compiler. It must be raised when other rows come of the same input,
@@ -27,8 +26,9 @@ pub struct Input {
     pub(crate) code_bytes: u64,
 }
 
-/// The SHA-256 of an [`Input`] and of what compiles it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The BLAKE3 hash of an [`Input`] and of what compiles it: a container must not find another input
+/// with the same one, and all sections are hashed whenever rows are looked for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Digest(pub(crate) [u8; 32]);
 
 impl fmt::Display for Digest {
@@ -101,7 +101,7 @@ impl Input {
             got,
             entry,
         } = sections;
-        let mut hash = Hash(Sha256::new());
+        let mut hash = Hash(blake3::Hasher::new());
         hash.bytes(b"nsprobe unwind rows");
         hash.number(COMPILER.into());
         hash.number(size_of::<Rule>() as u64);
@@ -127,11 +127,11 @@ impl Input {
     }
 }
 
-struct Hash(Sha256);
+struct Hash(blake3::Hasher);
 
 impl Hash {
     fn number(&mut self, number: u64) {
-        self.0.update(number.to_le_bytes());
+        self.0.update(&number.to_le_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {

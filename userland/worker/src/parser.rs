@@ -78,6 +78,7 @@ impl Parser {
                 to_keep,
                 searched,
             } => self.rows(object, to_keep, searched),
+            Request::Input { object } => self.input(object).map(Reply::Input),
             Request::Compile { input } => table(input.compile()),
             Request::ReadGenerated { kind, from, to } => self.generated.read(kind, from, to, files),
             Request::Generated { address, time_ns } => Ok(self.generated.at(address, time_ns)),
@@ -182,16 +183,20 @@ impl Parser {
     }
 
     fn rows(&self, object: u32, to_keep: bool, searched: bool) -> Result<Reply, Failure> {
-        let held = self.held(object)?;
-        let separate = held.debug.separate(&held.binary);
-        let input = Input::of(&held.binary, separate).map_err(refused)?;
+        let input = self.input(object)?;
         if !searched && input.is_sparse() {
             return Ok(Reply::RowsNeedDebugFiles);
         }
         match to_keep && input.is_worth_keeping() {
-            true => Ok(Reply::Input(input)),
+            true => Ok(Reply::Kept(input.digest())),
             false => table(input.compile()),
         }
+    }
+
+    fn input(&self, object: u32) -> Result<Input, Failure> {
+        let held = self.held(object)?;
+        let separate = held.debug.separate(&held.binary);
+        Input::of(&held.binary, separate).map_err(refused)
     }
 }
 

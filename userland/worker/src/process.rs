@@ -178,7 +178,7 @@ impl Process {
         limit: Duration,
     ) -> Result<Reply, Death> {
         let most = match request {
-            Request::Rows { to_keep: true, .. } => INPUT_BYTES_MAX,
+            Request::Input { .. } => INPUT_BYTES_MAX,
             Request::Probes { .. } | Request::List { .. } => PROBES_BYTES_MAX,
             Request::Rows { .. } | Request::Compile { .. } => TABLE_BYTES_MAX,
             _ => ANSWER_BYTES_MAX,

@@ -13,7 +13,7 @@ pub use generated::{GeneratedFile, GeneratedName};
 
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 use nsprobe_symbolize::{FileOffset, Lookup, Segment, Unresolved};
-use nsprobe_unwind::Input;
+use nsprobe_unwind::{Digest, Input};
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a request: all that describes the frames of a file.
@@ -121,11 +121,16 @@ pub enum Request {
     Rows {
         /// The number.
         object: u32,
-        /// Whether they are kept on disk, if they are worth it: then the answer is what
-        /// they are computed from.
+        /// Whether they are kept on disk, if they are worth it: then the answer is the name of
+        /// what they are computed from.
         to_keep: bool,
         /// Whether debug files were looked for; else the answer may be that they are needed.
         searched: bool,
+    },
+    /// What the unwind rows of a file are computed from.
+    Input {
+        /// The number.
+        object: u32,
     },
     /// The unwind rows that come of this.
     Compile {
@@ -248,7 +253,9 @@ pub enum Reply {
     Generated(GeneratedName),
     /// To `Rows` and `Compile`: [`nsprobe_unwind::UnwindTable::to_bytes`].
     Table(#[serde(with = "table_bytes")] Vec<u8>),
-    /// To `Rows`: to be kept.
+    /// To `Rows`: those of this input are kept.
+    Kept(Digest),
+    /// To `Input`.
     Input(Input),
     /// To `Close`.
     Closed,
@@ -282,6 +289,8 @@ impl Reply {
             Reply::Generated(name) => name.is_sound(),
             // It is compared with what was asked.
             Reply::ReadGenerated { .. } => true,
+            // Under another one's name it finds rows that it could make up as well.
+            Reply::Kept(_) => true,
             Reply::Ready | Reply::Closed | Reply::Attached | Reply::RowsNeedDebugFiles => true,
             Reply::Checked(Ok(())) | Reply::Failed(_) => true,
         }

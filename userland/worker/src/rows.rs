@@ -2,11 +2,11 @@
 //! Unwind rows through a child, and how they are kept on disk although it is not trusted.
 //!
 //! What is kept must be right for other containers and later runs, so that a child which
-//! has read any file cannot be asked for it: it only hands over what rows are computed
-//! from. That is named by its digest, here, and compiled by a new child which has seen
-//! nothing else. An attacker in the first child gets the rows of an input of his own
-//! choice, under their right name; and who takes over the second one, by its input, spoils
-//! the rows of that very input.
+//! has read any file cannot be asked for it: it says the digest of what rows are computed
+//! from, and hands that over where there are no rows of this name. Then it is named anew,
+//! here, and compiled by a new child which has seen nothing else. An attacker in the first
+//! child gets the rows of an input of his own choice, under their right name; and who takes
+//! over the second one, by its input, spoils the rows of that very input.
 
 use crate::error::{Death, WorkerError};
 use crate::process::Process;
@@ -34,12 +34,21 @@ impl SandboxedBinary {
                 let table = UnwindTable::from_bytes(Digest::default(), &bytes);
                 Ok(Some((table.ok_or_else(|| self.distrust())?, false)))
             }
-            (Reply::Input(input), Some(cache)) => {
-                let table = cache.table_by(&input, || self.compile(input.clone()));
-                table.map(Some)
-            }
+            (Reply::Kept(digest), Some(cache)) => match cache.find(digest) {
+                Some(table) => Ok(Some((table, true))),
+                None => self.compile_to_keep(cache).map(Some),
+            },
             _ => Err(self.distrust()),
         }
+    }
+
+    /// Has rows compiled and keeps them; whether they were kept already.
+    fn compile_to_keep(&self, cache: &Cache) -> Result<(UnwindTable, bool), WorkerError> {
+        let object = self.subject().number;
+        let Reply::Input(input) = self.ask(&Request::Input { object })? else {
+            return Err(self.distrust());
+        };
+        cache.table_by(&input, || self.compile(input.clone()))
     }
 
     /// Has a table compiled by a child that sees nothing else.
