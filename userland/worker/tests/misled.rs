@@ -2,7 +2,8 @@
 //! ELF-08: whatever a file brings a parser to, it costs that file only.
 
 use crate::support::{file, options, Folder, CHILD};
-use nsprobe_symbolize::Lookup;
+use nsprobe_symbolize::{Binary, Lookup};
+use nsprobe_unwind::{Cache, UnwindTable};
 use nsprobe_worker::{Query, SandboxedBinary, Worker, WorkerError};
 use std::fs::{self, File};
 use std::path::Path;
@@ -46,6 +47,36 @@ fn misled(how: &str) -> WorkerError {
     fs::copy(CHILD, &path).unwrap();
     SandboxedBinary::open(&worker, file(&path), Path::new("harmless")).unwrap();
     error
+}
+
+/// The child says which rows are kept of a file: under the name of others it gets these, and
+/// changes none.
+#[test]
+fn rows_under_another_name_are_not_kept_for_others() {
+    let folder = Folder::new("kept");
+    let cache = Cache::open(&folder.0.join("cache")).unwrap();
+    let other = std::env::current_exe().unwrap();
+    let table =
+        |path: &Path| UnwindTable::of(&Binary::open_sections(file(path), path).unwrap()).unwrap();
+    let (ours, others) = (table(CHILD.as_ref()), table(&other));
+    assert_ne!(ours, others);
+    let rows = |worker: &Worker, from: &Path, name: &str| {
+        let path = folder.0.join(name);
+        fs::copy(from, &path).unwrap();
+        let object = SandboxedBinary::open_sections(worker, file(&path), &path).unwrap();
+        object.rows(Some(&cache), false).unwrap().unwrap()
+    };
+    let worker = Worker::start(options()).unwrap();
+    let child = CHILD.as_ref();
+    for was_kept in [false, true] {
+        assert_eq!(rows(&worker, child, "sound"), (ours.clone(), was_kept));
+    }
+    assert_eq!(rows(&worker, child, "names-no-rows"), (ours.clone(), true));
+    let misled = rows(&worker, &other, "names-rows-of-another");
+    assert_eq!(misled, (ours.clone(), true));
+    let worker = Worker::start(options()).unwrap();
+    assert_eq!(rows(&worker, &other, "its-own"), (others, false));
+    assert_eq!(rows(&worker, child, "sound"), (ours, true));
 }
 
 /// Who has looked up places for long says what he has so far.

@@ -11,6 +11,7 @@ mod attempts;
 
 use nsprobe_probes::{Listing, Refused};
 use nsprobe_symbolize::{FrameSource, SourceFrame};
+use nsprobe_unwind::Digest;
 use nsprobe_worker::{Holder, Parse, Parser, Reply, Reported, Request, SourceFrames};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ struct Misled {
     lies: bool,
     /// The file that was opened last.
     label: Vec<u8>,
+    /// The name of the last kept rows.
+    kept: Digest,
 }
 
 impl Parse for Misled {
@@ -79,6 +82,16 @@ impl Parse for Misled {
             } if few.is_some() => {
                 answers.truncate(few.map_or(0, |(_, count)| *count));
                 Reply::Answers { answers, failures }
+            }
+            Reply::Kept(_) if self.label.ends_with(b"names-no-rows") => {
+                Reply::Kept(Digest::default())
+            }
+            Reply::Kept(_) if self.label.ends_with(b"names-rows-of-another") => {
+                Reply::Kept(self.kept)
+            }
+            Reply::Kept(digest) => {
+                self.kept = digest;
+                Reply::Kept(digest)
             }
             Reply::Answers { answers, failures } if self.lies => Reply::Answers {
                 answers: answers.into_iter().map(lie).collect(),
