@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges as a table: sorted, without overlaps, with explicit gaps, in blocks.
 
-use crate::cfi::RuleRanges;
+use crate::cfi::{Range, RuleRanges};
 use crate::rule::bare;
 use crate::{LeftOut, UnwindError, UnwindTable};
 use nsprobe_common::record::OFFSET_BITS;
@@ -20,13 +20,24 @@ const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - (1 << BLOCK_BITS);
 
 /// Makes the table of ranges that are file offsets, of a file with `code_bytes` of code.
 pub(crate) fn build(mut ranges: RuleRanges, code_bytes: u64) -> Result<UnwindTable, UnwindError> {
-    ranges.ranges.retain(|range| range.to < OFFSET_MAX);
-    let told = ranges.ranges.iter();
-    let told = told.fold(0u64, |sum, range| sum.saturating_add(range.to - range.from));
-    // Stable: of two for one offset, the one that was read first stays first.
-    ranges.ranges.sort_by_key(|range| range.from);
-    let mut pairs = ranges.ranges.windows(2);
-    let has_gap = pairs.any(|pair| matches!(pair, [one, next] if is_gap(one.to, next.from)));
+    let mut rows = std::mem::take(&mut ranges.ranges);
+    rows.retain(|range| range.to < OFFSET_MAX);
+    let mut pieces = pieces(&rows);
+    if pieces
+        .windows(2)
+        .filter_map(ends)
+        .any(|(end, next)| end > next)
+    {
+        // Stable: of two for one offset, the one that was read first stays first.
+        rows.sort_by_key(|range| range.from);
+        pieces = self::pieces(&rows);
+    }
+    let bytes = pieces
+        .iter()
+        .filter_map(|piece| Some(piece.last()?.to - piece.first()?.from));
+    let told = bytes.fold(0u64, u64::saturating_add);
+    let mut pairs = pieces.windows(2).filter_map(ends);
+    let has_gap = pairs.any(|(end, next)| is_gap(end, next));
     // Some files describe only the start-up code and the like: Go's, or those whose builder has
     // turned it off. Their code has frame pointers, or nothing.
     let mut unknown = |by_frame_pointer: bool| {
@@ -36,7 +47,7 @@ pub(crate) fn build(mut ranges: RuleRanges, code_bytes: u64) -> Result<UnwindTab
         })
     };
     let (unknown, in_gap) = (unknown(false), unknown(has_gap));
-    let (Some(first), Some(last)) = (ranges.ranges.first(), ranges.ranges.last()) else {
+    let (Some([first, ..]), Some([.., last])) = (pieces.first(), pieces.last()) else {
         return Err(UnwindError::Nothing);
     };
     let blocks = (last.to >> BLOCK_BITS).saturating_sub(first.from >> BLOCK_BITS);
@@ -46,7 +57,7 @@ pub(crate) fn build(mut ranges: RuleRanges, code_bytes: u64) -> Result<UnwindTab
     let mut writer = Writer::new(first.from >> BLOCK_BITS, unknown);
     let behind = last.to;
     let mut at = 0;
-    for range in &ranges.ranges {
+    for range in pieces.iter().copied().flatten() {
         // What overlaps begins where the one before ends.
         let from = range.from.max(at);
         if from >= range.to {
@@ -67,6 +78,23 @@ pub(crate) fn build(mut ranges: RuleRanges, code_bytes: u64) -> Result<UnwindTab
         rules: ranges.rules,
         left_out: LeftOut::default(),
     })
+}
+
+/// Rows side by side, by rising offset: most are those of a function, so that far fewer are to be
+/// sorted than there are rows.
+fn pieces(rows: &[Range]) -> Vec<&[Range]> {
+    let pieces = rows.chunk_by(|one, next| one.to == next.from);
+    let mut pieces: Vec<&[Range]> = pieces.collect();
+    pieces.sort_by_key(|piece| piece.first().map(|range| range.from));
+    pieces
+}
+
+/// Where the first of two pieces ends, and the second one begins.
+fn ends(pair: &[&[Range]]) -> Option<(u64, u64)> {
+    match pair {
+        [[.., one], [next, ..]] => Some((one.to, next.from)),
+        _ => None,
+    }
 }
 
 fn is_gap(from: u64, to: u64) -> bool {
@@ -129,8 +157,8 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cfi::Range;
     use nsprobe_common::unwind::Table;
+    use proptest::prelude::*;
 
     /// Whether the place is left by its frame pointer, or is unknown.
     fn by_frame_pointer(table: &UnwindTable, offset: u64) -> bool {
@@ -162,6 +190,38 @@ mod tests {
             (4 * gap - 1, true),
         ] {
             assert_eq!(by_frame_pointer(&table, offset), wanted, "{offset:#x}");
+        }
+    }
+
+    /// The rules in force at 0, 1, ...: those that begin first count, then those read first.
+    fn rules_by_offset(ranges: &[(u64, u64)]) -> Vec<Option<i32>> {
+        let mut sorted: Vec<_> = ranges.iter().zip(0..).collect();
+        sorted.sort_by_key(|((from, _), _)| *from);
+        let mut rules = vec![None; 64];
+        for ((from, bytes), rule) in sorted {
+            for offset in *from..from + bytes {
+                rules[offset as usize].get_or_insert(rule);
+            }
+        }
+        rules
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_in_order_however_they_were_read(
+            described in proptest::collection::vec((0..40u64, 1..20u64), 1..12),
+        ) {
+            let mut ranges = RuleRanges::default();
+            for (&(from, bytes), offset) in described.iter().zip(0..) {
+                let rule = Rule { offset, ..bare(Base::Rsp) };
+                ranges.add(from, from + bytes, rule).expect("few ranges");
+            }
+            let table = build(ranges, 0).expect("small");
+            let found = (0..64).map(|offset| {
+                let rule = table.table().find(offset).copied();
+                rule.filter(|rule| rule.base == Base::Rsp as u8).map(|rule| rule.offset)
+            });
+            prop_assert_eq!(found.collect::<Vec<_>>(), rules_by_offset(&described));
         }
     }
 
