@@ -14,8 +14,8 @@ use std::fmt;
 const COMPILER: u32 = 3;
 
 /// Least bytes that describe frames for which an entry is made: less is compiled in a few
-/// milliseconds.
-const WORTH_BYTES: u64 = 64 << 10;
+/// milliseconds, and a process that compiles for an entry, and nothing else, takes as long to start.
+const WORTH_BYTES: u64 = 128 << 10;
 
 /// All that rows are computed from: with it, no file is needed. So its digest names the rows,
 /// whatever the file says of itself.

@@ -148,7 +148,7 @@ fn every_part_changes_the_name() {
 fn large_inputs_are_compiled_once() {
     let path = std::env::temp_dir().join(format!("nsprobe-once-{}", std::process::id()));
     let cache = Cache::open(&path).expect("it can be made");
-    let (small, large) = (input(2), input(3000));
+    let (small, large) = (input(2), input(4000));
     for was_kept in [false, true] {
         let (table, is_kept) = cache.table(&large).expect("it has functions");
         assert_eq!(is_kept, was_kept);
