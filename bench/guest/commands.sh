@@ -23,9 +23,9 @@ command_of() { # peer row
     nsprobe-predicate) echo "exec nsprobe count --fast-nops '$UNDER:begins_with_* if arg1 == 1'" ;;
     nsprobe-filter) echo "exec nsprobe count --fast-nops -p \$OTHER $all" ;;
     nsprobe-container) echo "exec nsprobe count --fast-nops -c 'pid:*' $all" ;;
-    nsprobe-exact-count) echo "exec nsprobe count --exact $all" ;;
-    nsprobe-uretprobe-hist) echo "exec nsprobe hist --return uretprobe --force $all" ;;
-    nsprobe-exact-record) echo "exec nsprobe trace --exact $all" ;;
+    nsprobe-exact-count) echo "exec nsprobe count --exact --fast-nops $all" ;;
+    nsprobe-uretprobe-hist) echo "exec nsprobe hist --return uretprobe --force --fast-nops $all" ;;
+    nsprobe-exact-record) echo "exec nsprobe trace --exact --fast-nops $all" ;;
     bpftrace-*) bpftrace_of "$2" ;;
     bcc-count) bcc funccount "$all" ;;
     bcc-record) bcc trace -t "$(each "'$UNDER:%'")" ;;
