@@ -12,7 +12,8 @@ if [ -n "${UPDATE:-}" ] && [ -n "${SMOKE:-}${ONLY_PEERS:-}${ONLY_ROWS:-}${PARTS:
     die "UPDATE=1 writes whole tables: not with SMOKE, ONLY_PEERS, ONLY_ROWS or PARTS"
 fi
 peers=$(scripts/peers.sh)
-payload=$(scripts/payload.sh)
+# What is measured is what users install.
+payload=$(PROFILE=release scripts/payload.sh)
 bench/build.sh "$payload/bench"
 
 runner=build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
