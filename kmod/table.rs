@@ -281,8 +281,11 @@ impl Table {
             for place in self.set(first) {
                 let state = place.state();
                 if state & TAG == FREE {
+                    // The first one: searches for the key come to it first.
+                    if count == 0 {
+                        free = Scan::Free(place, state);
+                    }
                     count = count.wrapping_add(1);
-                    free = Scan::Free(place, state);
                 } else if state & TAG == hash & TAG && is_its(place) {
                     return Scan::Row(place, state);
                 }
