@@ -17,8 +17,8 @@ use crate::{
     common::{
         abi::{self, Row, SpanOwner},
         table::{
-            greatest_word, hash, least_word, of_greatest_word, of_least_word, Kind, Shape,
-            ROW_WORDS, WAYS,
+            greatest_word, hash, hash_of_pairs, least_word, of_greatest_word, of_least_word, Kind,
+            Shape, ROW_WORDS, WAYS,
         },
     },
     sys::{
@@ -213,8 +213,11 @@ impl Table {
     }
 
     fn hash(&self, key: &[u64], stack: &[u64]) -> u64 {
-        let words = Iterator::chain(key.iter(), stack);
-        let hash = hash(self.seed, words);
+        let seed = match stack {
+            [] => self.seed,
+            _ => hash_of_pairs(self.seed, stack),
+        };
+        let hash = hash(seed, key.iter());
         // Neither free nor busy.
         match hash & TAG {
             FREE | BUSY => hash | 1 << 63,

@@ -105,9 +105,9 @@ pub(super) fn child_of(parent: u32) -> u32 {
 }
 
 test! { core, a_filter_goes_when_no_handler_reads_it, module, cpus = 2, seconds = 120 }
-/// The filter is as long as one can be, so that it takes time to read, and each new name of a
-/// thread has a handler read it. Where memory is checked, what is freed is overwritten, so that
-/// a handler that reads a freed filter finds no namespace in it.
+/// Each new name of a thread has a handler look for a namespace in the filter. Where memory is
+/// checked, what is freed is overwritten, so that a handler that reads a freed filter finds none in
+/// it.
 fn a_filter_goes_when_no_handler_reads_it() {
     const CHANGES: u64 = 10;
     const NAMES: u64 = 40_000;
