@@ -38,7 +38,7 @@ command_of() { # peer row
     perf-stack) echo "exec perf record -q -a -g --user-callchains -e 'bench:*' -o /tmp/perf.data" ;;
     perf-predicate) echo "exec perf stat -a -e 'bench:*' --filter 'a == 1'" ;;
     perf-filter) echo "exec perf stat -p \$OTHER -e 'bench:*'" ;;
-    tracefs-hist) ;;
+    tracefs-hist | tracefs-container) ;;
     tracefs-*) echo "exec /payload/bench/tracefs.sh $2" ;;
     systemtap-filter) systemtap "$2" "-x \$OTHER" ;;
     systemtap-*) systemtap "$2" ;;
