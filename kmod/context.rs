@@ -160,6 +160,7 @@ impl Context {
     /// The random number of a hit: the same before its program runs as in it. The kernel's own
     /// numbers are not to be had wherever samples are taken. `sequence` is zero where hits are not
     /// counted.
+    #[inline(never)]
     pub(crate) fn random(&self, probe: u32, cpu: u32, sequence: u32, now_ns: u64) -> u64 {
         let hit = match sequence {
             0 => now_ns,

@@ -5,6 +5,7 @@ use super::helpers;
 use crate::common::program::Register;
 use core::{
     marker::PhantomData,
+    mem::offset_of,
     ops::Deref,
     ptr::NonNull, //
 };
@@ -16,6 +17,28 @@ use kernel::{
 
 /// The code segment of 64-bit code (`__USER_CS` of `arch/x86/include/asm/segment.h`).
 const USER_CS: u16 = 0x33;
+
+/// Where the registers are, by their number.
+const OFFSETS: [u8; 18] = [
+    offset_of!(bindings::pt_regs, ax) as u8,
+    offset_of!(bindings::pt_regs, dx) as u8,
+    offset_of!(bindings::pt_regs, cx) as u8,
+    offset_of!(bindings::pt_regs, bx) as u8,
+    offset_of!(bindings::pt_regs, si) as u8,
+    offset_of!(bindings::pt_regs, di) as u8,
+    offset_of!(bindings::pt_regs, bp) as u8,
+    offset_of!(bindings::pt_regs, sp) as u8,
+    offset_of!(bindings::pt_regs, r8) as u8,
+    offset_of!(bindings::pt_regs, r9) as u8,
+    offset_of!(bindings::pt_regs, r10) as u8,
+    offset_of!(bindings::pt_regs, r11) as u8,
+    offset_of!(bindings::pt_regs, r12) as u8,
+    offset_of!(bindings::pt_regs, r13) as u8,
+    offset_of!(bindings::pt_regs, r14) as u8,
+    offset_of!(bindings::pt_regs, r15) as u8,
+    offset_of!(bindings::pt_regs, ip) as u8,
+    offset_of!(bindings::pt_regs, flags) as u8,
+];
 
 /// The registers of a task, to be read.
 #[repr(transparent)]
@@ -58,29 +81,11 @@ impl RegisterFile {
     }
 
     /// The value of a register; `None` for one that a task of this kind has not.
+    #[inline(always)]
     pub(crate) fn get(&self, register: Register) -> Option<u64> {
-        // SAFETY: As for `ip`.
-        let regs = unsafe { &*self.0.get() };
-        Some(match register {
-            Register::Rax => regs.ax,
-            Register::Rdx => regs.dx,
-            Register::Rcx => regs.cx,
-            Register::Rbx => regs.bx,
-            Register::Rsi => regs.si,
-            Register::Rdi => regs.di,
-            Register::Rbp => regs.bp,
-            Register::Rsp => regs.sp,
-            Register::R8 => regs.r8,
-            Register::R9 => regs.r9,
-            Register::R10 => regs.r10,
-            Register::R11 => regs.r11,
-            Register::R12 => regs.r12,
-            Register::R13 => regs.r13,
-            Register::R14 => regs.r14,
-            Register::R15 => regs.r15,
-            Register::Rip => regs.ip,
-            Register::Flags => regs.flags,
-        } as u64)
+        let offset = *OFFSETS.get(register as usize)?;
+        // SAFETY: There is a word of the registers at that offset.
+        Some(unsafe { *self.0.get().byte_add(offset.into()).cast::<u64>() })
     }
 
     /// Frame pointer register.
