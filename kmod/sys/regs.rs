@@ -18,27 +18,30 @@ use kernel::{
 /// The code segment of 64-bit code (`__USER_CS` of `arch/x86/include/asm/segment.h`).
 const USER_CS: u16 = 0x33;
 
-/// Where the registers are, by their number.
-const OFFSETS: [u8; 18] = [
-    offset_of!(bindings::pt_regs, ax) as u8,
-    offset_of!(bindings::pt_regs, dx) as u8,
-    offset_of!(bindings::pt_regs, cx) as u8,
-    offset_of!(bindings::pt_regs, bx) as u8,
-    offset_of!(bindings::pt_regs, si) as u8,
-    offset_of!(bindings::pt_regs, di) as u8,
-    offset_of!(bindings::pt_regs, bp) as u8,
-    offset_of!(bindings::pt_regs, sp) as u8,
-    offset_of!(bindings::pt_regs, r8) as u8,
-    offset_of!(bindings::pt_regs, r9) as u8,
-    offset_of!(bindings::pt_regs, r10) as u8,
-    offset_of!(bindings::pt_regs, r11) as u8,
-    offset_of!(bindings::pt_regs, r12) as u8,
-    offset_of!(bindings::pt_regs, r13) as u8,
-    offset_of!(bindings::pt_regs, r14) as u8,
-    offset_of!(bindings::pt_regs, r15) as u8,
-    offset_of!(bindings::pt_regs, ip) as u8,
-    offset_of!(bindings::pt_regs, flags) as u8,
-];
+/// Where the registers are, by their number; those of numbers in between that no register has are
+/// never asked for.
+const OFFSETS: [u8; Register::Flags as usize + 1] = {
+    let mut all = [0; Register::Flags as usize + 1];
+    all[Register::Rax as usize] = offset_of!(bindings::pt_regs, ax) as u8;
+    all[Register::Rdx as usize] = offset_of!(bindings::pt_regs, dx) as u8;
+    all[Register::Rcx as usize] = offset_of!(bindings::pt_regs, cx) as u8;
+    all[Register::Rbx as usize] = offset_of!(bindings::pt_regs, bx) as u8;
+    all[Register::Rsi as usize] = offset_of!(bindings::pt_regs, si) as u8;
+    all[Register::Rdi as usize] = offset_of!(bindings::pt_regs, di) as u8;
+    all[Register::Rbp as usize] = offset_of!(bindings::pt_regs, bp) as u8;
+    all[Register::Rsp as usize] = offset_of!(bindings::pt_regs, sp) as u8;
+    all[Register::R8 as usize] = offset_of!(bindings::pt_regs, r8) as u8;
+    all[Register::R9 as usize] = offset_of!(bindings::pt_regs, r9) as u8;
+    all[Register::R10 as usize] = offset_of!(bindings::pt_regs, r10) as u8;
+    all[Register::R11 as usize] = offset_of!(bindings::pt_regs, r11) as u8;
+    all[Register::R12 as usize] = offset_of!(bindings::pt_regs, r12) as u8;
+    all[Register::R13 as usize] = offset_of!(bindings::pt_regs, r13) as u8;
+    all[Register::R14 as usize] = offset_of!(bindings::pt_regs, r14) as u8;
+    all[Register::R15 as usize] = offset_of!(bindings::pt_regs, r15) as u8;
+    all[Register::Rip as usize] = offset_of!(bindings::pt_regs, ip) as u8;
+    all[Register::Flags as usize] = offset_of!(bindings::pt_regs, flags) as u8;
+    all
+};
 
 /// The registers of a task, to be read.
 #[repr(transparent)]
@@ -84,7 +87,7 @@ impl RegisterFile {
     #[inline(always)]
     pub(crate) fn get(&self, register: Register) -> Option<u64> {
         let offset = *OFFSETS.get(register as usize)?;
-        // SAFETY: There is a word of the registers at that offset.
+        // SAFETY: `register` has a number, at whose index is the offset of one of these words.
         Some(unsafe { *self.0.get().byte_add(offset.into()).cast::<u64>() })
     }
 
