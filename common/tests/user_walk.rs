@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The walks of `kmod/helpers/walk.c` take the steps that rules, and frame pointers, lead to one by
-//! one, and find those that read what has changed since. Stacks, rules and what is kept of earlier walks are made up.
+//! one, and find those that read what has changed since. Stacks, rules and what is kept of earlier
+//! walks are made up.
 #![expect(clippy::unwrap_used, reason = "a test says so by failing")]
 
 use nsprobe_common::record::{Frame, Method};

@@ -277,7 +277,7 @@ impl Program {
         let mut trace = Command::new("setarch");
         trace.args(["-R", command::FILE, "trace", "--json", "--stack"]);
         let rate = format!("1:{}", self.times);
-        // Of the instructions some are ten-byte nops, and no program here moves its code.
+        // Some of the instructions are ten-byte nops, and no program here moves its code.
         trace.args(["--rate", &rate, "--runaway", "500", "--fast-nops"]);
         let script = self
             .is_go

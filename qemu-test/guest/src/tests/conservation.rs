@@ -2,6 +2,7 @@
 //! Promise: every hit is accounted for, as one of `abi::Counters::ends`, and the kernel's own
 //! counter agrees.
 
+use crate::container::in_filter;
 use crate::figures;
 use crate::lab::Lab;
 use crate::module::Module;
@@ -377,18 +378,29 @@ fn the_tracer_itself_is_left_out_unless_wanted() {
     let _module = Module::load();
     let this = std::env::current_exe().expect("/proc is mounted");
     let offset = place_of(called_by_the_tracer as *const () as u64);
-    for (flags, recorded) in [(0, 0), (abi::FILTER_SELF, 10)] {
+    let ours = in_filter(std::process::id());
+    let attached = |flags| {
         let session = Session::with_rings(RING_BYTES);
         if flags != 0 {
+            let is_listed = flags == abi::FILTER_PIDNS_LIST;
             let mut filter = abi::Filter {
                 size: size::<abi::Filter>(),
                 flags,
+                pidns_list: if is_listed { &raw const ours as u64 } else { 0 },
+                pidns_count: is_listed.into(),
                 ..abi::Filter::default()
             };
             session.filter(&mut filter).expect("a filter");
         }
-        let probe = probe_at(offset, 0);
+        // Our program is in the host's folder.
+        let probe = probe_at(offset, abi::PROBE_MAY_HANG);
         let id = session.attach(&this, probe).expect("our own file");
+        (session, id)
+    };
+    // The breakpoint is there for this one, so the others' handlers have to decide.
+    let (_wants_it, _) = attached(abi::FILTER_SELF);
+    for (flags, recorded) in [(0, 0), (abi::FILTER_SELF, 10), (abi::FILTER_PIDNS_LIST, 0)] {
+        let (session, id) = attached(flags);
         for n in 0..10 {
             called_by_the_tracer(n);
         }
