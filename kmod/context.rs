@@ -159,7 +159,7 @@ impl Context {
 
     /// The random number of a hit: the same before its program runs as in it. The kernel's own
     /// numbers are not to be had wherever samples are taken. `sequence` is zero where hits are not
-    /// counted.
+    /// counted. Out of line, so that conditions that do not use it have its registers.
     #[inline(never)]
     pub(crate) fn random(&self, probe: u32, cpu: u32, sequence: u32, now_ns: u64) -> u64 {
         let hit = match sequence {

@@ -53,8 +53,8 @@ pub(crate) enum FastFilter {
     Anybody,
     /// A task passes if this is the address of its process's `struct pid`.
     Only(usize),
-    /// A task passes if the filter's pid namespaces, which are all of this level, have its process:
-    /// the session owner sees that, and is another one.
+    /// A task passes if its process lives in one of the filter's pid namespaces or below it. All are of
+    /// this level, and the session owner sees them and lives in none.
     Inside(usize),
 }
 
@@ -290,12 +290,11 @@ impl Filter {
                 }
                 _ => FastFilter::NeedsLookup,
             },
-            _ if !self.namespaces.is_empty() => FastFilter::NeedsLookup,
-            Tasks::Processes(all) => match all.as_slice() {
+            Tasks::Processes(all) if self.namespaces.is_empty() => match all.as_slice() {
                 [one] => FastFilter::Only(core::ptr::from_ref(one.pid()) as usize),
                 _ => FastFilter::NeedsLookup,
             },
-            Tasks::Threads(_) => FastFilter::NeedsLookup,
+            Tasks::Processes(_) | Tasks::Threads(_) => FastFilter::NeedsLookup,
         };
         self
     }

@@ -15,11 +15,6 @@ bool nsprobe_is_64bit_mm(struct mm_struct *mm)
 	return is_64bit_mm(mm);
 }
 
-bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence)
-{
-	return mmap_lock_speculate_retry(mm, sequence);
-}
-
 bool nsprobe_is_private_memory(struct vm_area_struct *vma)
 {
 	return vma_is_anonymous(vma) && !userfaultfd_armed(vma);

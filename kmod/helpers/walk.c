@@ -65,24 +65,11 @@ enum nsprobe_walk_stop {
 #define NSPROBE_SAVES_BELOW (1ull << 50)
 #define NSPROBE_GOLDEN 0x9e3779b97f4a7c15ull
 
-/* Whether the words that a step has read are unchanged. */
-static __always_inline bool nsprobe_is_unchanged(const struct nsprobe_step *step)
-{
-	u64 word;
-
-	unsafe_get_user(word, (const u64 __user *)step->slot, out);
-	if (word != step->rip)
-		return false;
-	if (!step->rbp_slot)
-		return true;
-	unsafe_get_user(word, (const u64 __user *)step->rbp_slot, out);
-	return word == step->rbp;
-out:
-	return false;
-}
-
-/* The same of a step that has read `rbp` right below the return address. */
-static __always_inline bool nsprobe_is_unchanged_pair(const struct nsprobe_step *step)
+/*
+ * Whether the words that a step has read are unchanged; of a pair `rbp` is right below the return
+ * address.
+ */
+static __always_inline bool nsprobe_is_unchanged(const struct nsprobe_step *step, bool is_pair)
 {
 	const u64 __user *slot = (const u64 __user *)step->slot;
 	u64 word;
@@ -90,25 +77,31 @@ static __always_inline bool nsprobe_is_unchanged_pair(const struct nsprobe_step 
 	unsafe_get_user(word, slot, out);
 	if (word != step->rip)
 		return false;
-	unsafe_get_user(word, slot - 1, out);
+	if (!is_pair && !step->rbp_slot)
+		return true;
+	unsafe_get_user(word, is_pair ? slot - 1 : (const u64 __user *)step->rbp_slot, out);
 	return word == step->rbp;
 out:
 	return false;
 }
 
 /* The step after the leading ones that are unchanged. */
-#define NSPROBE_BEHIND_UNCHANGED(is_unchanged, step, end)                                         \
-	do {                                                                                      \
-		while (step + 4 <= end && is_unchanged(step) && is_unchanged(step + 1) &&         \
-		       is_unchanged(step + 2) && is_unchanged(step + 3))                          \
-			step += 4;                                                                \
-		while (step < end && is_unchanged(step))                                          \
-			step++;                                                                   \
-	} while (0)
+static __always_inline const struct nsprobe_step *
+nsprobe_behind_unchanged(const struct nsprobe_step *step, const struct nsprobe_step *end,
+			 bool are_pairs)
+{
+	while (step + 4 <= end && nsprobe_is_unchanged(step, are_pairs) &&
+	       nsprobe_is_unchanged(step + 1, are_pairs) &&
+	       nsprobe_is_unchanged(step + 2, are_pairs) &&
+	       nsprobe_is_unchanged(step + 3, are_pairs))
+		step += 4;
+	while (step < end && nsprobe_is_unchanged(step, are_pairs))
+		step++;
+	return step;
+}
 
 /*
- * How many leading steps are unchanged. Of a walk by frame pointers, all but the first have read
- * `rbp` right below the return address.
+ * How many leading steps are unchanged. Of a walk by frame pointers, all but the first are pairs.
  */
 u32 nsprobe_matching(const struct nsprobe_step *steps, u32 count, bool by_frame_pointers)
 {
@@ -116,12 +109,10 @@ u32 nsprobe_matching(const struct nsprobe_step *steps, u32 count, bool by_frame_
 
 	if (!user_access_begin((void __user *)0, 0))
 		return 0;
-	if (!by_frame_pointers) {
-		NSPROBE_BEHIND_UNCHANGED(nsprobe_is_unchanged, step, end);
-	} else if (count && nsprobe_is_unchanged(step)) {
-		step++;
-		NSPROBE_BEHIND_UNCHANGED(nsprobe_is_unchanged_pair, step, end);
-	}
+	if (!by_frame_pointers)
+		step = nsprobe_behind_unchanged(step, end, false);
+	else if (count && nsprobe_is_unchanged(step, false))
+		step = nsprobe_behind_unchanged(step + 1, end, true);
 	user_access_end();
 	return step - steps;
 }

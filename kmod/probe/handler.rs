@@ -120,7 +120,7 @@ impl Probe {
         }
     }
 
-    /// Handles a hit without limits, where the filter may need a lookup.
+    /// Handles a hit without limits, of a task whose pid namespace may decide.
     #[inline(never)]
     fn hit_by_namespace(
         &self,
@@ -137,7 +137,7 @@ impl Probe {
         }
     }
 
-    /// Handles a hit of a task that the filter's pid namespaces do not have.
+    /// Handles a hit of a task outside of the filter's pid namespaces.
     #[inline(never)]
     fn hit_from_outside(&self, regs: &Regs<'_>, here: Here<'_>) -> Verdict {
         here.begin();

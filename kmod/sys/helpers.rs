@@ -73,8 +73,6 @@ extern "C" {
     pub(super) fn nsprobe_thread_pointer() -> u64;
     /// Reads a word of user memory without sleeping.
     pub(super) fn nsprobe_read_word_nofault(word: *mut u64, from: *const u64) -> bool;
-    /// `mmap_lock_speculate_retry()`.
-    pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
     /// Reads a word of user memory; with page faults disabled it does not sleep.
     pub(super) fn nsprobe_read_word(word: *mut u64, from: *const u64) -> bool;
     /// Reads two words of user memory, as `nsprobe_read_word`.

@@ -14,7 +14,11 @@ use super::{
 use core::{
     ffi::c_void,
     ptr::NonNull,
-    sync::atomic::{AtomicU32, Ordering::Acquire}, //
+    sync::atomic::{
+        fence,
+        AtomicU32,
+        Ordering::{Acquire, Relaxed}, //
+    },
 };
 use kernel::{
     bindings,
@@ -235,24 +239,33 @@ impl Layout {
     pub(crate) fn current() -> Option<Layout> {
         let mm = Current::get().mm()?;
         // SAFETY: The current task keeps its address space.
-        let (context, sequence) = unsafe {
-            let sequence = &raw mut (*mm.as_ptr()).__bindgen_anon_1.mm_lock_seq.sequence;
-            let sequence = AtomicU32::from_ptr(sequence).load(Acquire);
-            (Mm::from_ptr(mm).number(), sequence)
-        };
-        // As `mmap_lock_speculate_try_begin()` has it, a writer's is odd.
+        let (context, changes) = unsafe { (Mm::from_ptr(mm).number(), changes_of(mm)) };
+        let sequence = changes.load(Acquire);
+        // While it is being changed the count is odd (`mmap_lock_speculate_try_begin()`).
         (sequence % 2 == 0).then_some(Layout { context, sequence })
     }
 
     /// Whether it is still that of the current task.
     pub(crate) fn holds(&self) -> bool {
-        let current = kernel::current!();
-        let Some(mm) = current.mm() else {
+        let Some(mm) = Current::get().mm() else {
             return false;
         };
+        // As `mmap_lock_speculate_retry()`: what was read before belongs to this count.
+        fence(Acquire);
         // SAFETY: The current task keeps its address space.
-        unsafe { !helpers::nsprobe_mm_changed(mm.as_raw(), self.sequence) }
+        unsafe { changes_of(mm) }.load(Relaxed) == self.sequence
     }
+}
+
+/// The count of changes of an address space.
+///
+/// # Safety
+///
+/// `mm` must stay valid for `'a`.
+#[inline(always)]
+unsafe fn changes_of<'a>(mm: NonNull<bindings::mm_struct>) -> &'a AtomicU32 {
+    // SAFETY: By this function's contract; the kernel reads and writes it as a whole.
+    unsafe { AtomicU32::from_ptr(&raw mut (*mm.as_ptr()).__bindgen_anon_1.mm_lock_seq.sequence) }
 }
 
 /// Most mappings that [`each_code`] looks at, and in a softirq, which no task can preempt.
