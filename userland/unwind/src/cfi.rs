@@ -33,12 +33,12 @@ pub(crate) struct RuleRanges {
     pub(crate) rules: Vec<Rule>,
     pub(crate) left_out: LeftOut,
     numbers: HashMap<Rule, u32>,
-    /// Some numbers that were given last, by [`slot`].
+    /// The numbers that were given last, by [`slot`].
     recent: [u32; RECENT],
 }
 
-/// How many numbers are found without the map, whose hash withstands hostile files and takes as
-/// long as all else: few rules are in use at a place.
+/// How many numbers are found without the map: its hash, which hostile files cannot predict, takes
+/// longer than the rest of the work, and neighbouring functions have few rules.
 const RECENT: usize = 32;
 
 /// Where the number of a rule is kept: a frame grows by words.

@@ -167,7 +167,7 @@ where
     Ok(found)
 }
 
-/// Whether the sections describe at least so many bytes of code.
+/// Whether the sections describe at least `bytes` bytes of code.
 pub(crate) fn cover(sections: &UnwindSections, bytes: u64) -> bool {
     let bases = bases(sections);
     let (eh_frame, debug_frame) = (eh_frame(sections), debug_frame(sections));

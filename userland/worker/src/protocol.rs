@@ -252,7 +252,7 @@ pub enum Reply {
     /// To `Generated`.
     Generated(GeneratedName),
     /// To `Rows` and `Compile`: [`nsprobe_unwind::UnwindTable::to_bytes`].
-    Table(#[serde(with = "table_bytes")] Vec<u8>),
+    Table(#[serde(with = "serde_bytes")] Vec<u8>),
     /// To `Rows`: those of this input are kept.
     Kept(Digest),
     /// To `Input`.
@@ -334,21 +334,6 @@ fn is_sound_refusal(why: &Refused) -> bool {
 
 fn is_short(text: &str) -> bool {
     text.len() <= REASON_BYTES_MAX
-}
-
-/// Tables in messages of serde: as bytes, not as a row of numbers, each of which is a call.
-mod table_bytes {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(bytes)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<u8>, D::Error> {
-        <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
-    }
 }
 
 /// A message as bytes; none when memory is short.

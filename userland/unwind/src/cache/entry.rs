@@ -2,8 +2,8 @@
 //! A table as the bytes of a file, and back.
 //!
 //! Head, blocks, rows, rules: as they lie in memory, without gaps. What is read back is
-//! checked as the module checks a table, after a checksum that finds what broke on disk: nobody
-//! else can write there, so it need not withstand anybody.
+//! checked as the module checks a table, after a checksum against damage on disk. It protects from no
+//! attacker: nobody else can write there.
 
 use crate::{Digest, LeftOut, UnwindTable};
 use nsprobe_common::abi::{UNWIND_BLOCKS_MAX, UNWIND_ROWS_MAX, UNWIND_RULES_MAX};
