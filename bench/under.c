@@ -62,7 +62,12 @@ static volatile struct {
 
 static void measure_calls(const char *peer, const char *row);
 
-/* A second process of this program: says how many of its places are armed, calls when told. */
+static bool is_contained(const char *row)
+{
+	return !strcmp(row, "container");
+}
+
+/* Says how many places are armed here, and calls when told. */
 static void be_other(const char *peer, const char *row)
 {
 	for (;; nap()) {
@@ -76,9 +81,10 @@ static void be_other(const char *peer, const char *row)
 	}
 }
 
+/* A second process of this program; where it is contained, with other processes that are. */
 static void start_other(const char *peer, const char *row)
 {
-	bool contained = !strcmp(row, "container");
+	bool contained = is_contained(row);
 	char text[16];
 	pid_t pid;
 
@@ -150,7 +156,7 @@ static void measure_calls(const char *peer, const char *row)
 static int cost(const char *peer, const char *row, const char *command)
 {
 	bool filter = strncmp(row, "filter", 6) == 0, predicate = !strcmp(row, "predicate");
-	bool contained = !strcmp(row, "container");
+	bool contained = is_contained(row);
 	long calls = number("CALLS", 5000), rounds = number("ROUNDS", 3);
 	long each = WARM_UP + (predicate ? 0 : calls);
 	struct tool tool = {};

@@ -8,7 +8,7 @@
 reported() { # peer row
     events=0 lost=0
     case $1-$2 in
-    nsprobe*-count | nsprobe*-filter | nsprobe*-predicate | nsprobe-container) events=$(of_sentence counted) ;;
+    nsprobe*-count | nsprobe*-filter | nsprobe*-predicate | nsprobe*-container) events=$(of_sentence counted) ;;
     nsprobe*-hist) events=$(sed -n 's/^.*: \([0-9]*\) calls, mean .*/\1/p' "$OUT" | sum) ;;
     nsprobe*) events=$(grep -c ':begins_with_[a-z0-9]*$' "$OUT") ;;
     bpftrace-count | bpftrace-filter | bpftrace-predicate | bpftrace-container) events=$(sed -n 's/^@: //p' "$OUT" | sum) ;;
