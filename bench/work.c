@@ -6,7 +6,8 @@
  * Prints "work PEER ROW CALLS thread-s tool-s machine-s start-s": of the calling process; of
  * the tool's processes, from when it has attached until it has ended and $AFTER is done; of
  * the machine meanwhile, all in all; of the tool's processes until it had attached.
- * The machine's time is what its CPUs were not idle, to the microsecond (bare/bare.c).
+ * The machine's time is what its CPUs had a task for (bare/bare.c): interrupts while they had
+ * none are not in it.
  */
 #define _GNU_SOURCE
 #include "bare/bare.h"
@@ -38,21 +39,13 @@ static double tool_seconds(void)
 	return us / 1e6;
 }
 
-/* Seconds in which the machine's CPUs were idle, since some moment. */
-static double idle_seconds(void)
+/* Seconds in which the machine's CPUs had a task, since some moment. */
+static double machine_seconds(int bare)
 {
-	int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
-	__u64 us;
+	__u64 idle_ns;
 
-	must(ioctl(fd, BARE_IDLE, &us), "BARE_IDLE");
-	close(fd);
-	return us / 1e6;
-}
-
-/* Seconds in which the machine's CPUs were not idle, since some moment. */
-static double machine_seconds(void)
-{
-	return now() * sysconf(_SC_NPROCESSORS_ONLN) - idle_seconds();
+	must(ioctl(bare, BARE_IDLE, &idle_ns), "BARE_IDLE");
+	return now() * sysconf(_SC_NPROCESSORS_ONLN) - idle_ns / 1e9;
 }
 
 static double own_seconds(void)
@@ -66,19 +59,20 @@ int work(const char *peer, const char *row, const char *command)
 {
 	long calls = number("CALLS", 20000);
 	const char *after = getenv("AFTER");
-	double start = 0, machine, own;
+	int bare = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
+	double before, start, machine, own;
 	struct tool tool = {};
 
 	mkdir(CGROUP, 0755);
+	before = tool_seconds();
 	setenv("TOOL_CGROUP", CGROUP, 1);
 	if (strcmp(command, "none")) {
 		tool = start_tool(command);
 		wait_armed(tool, armed_any, 1);
 	}
 	sleep(SETTLE_SECONDS);
-	if (tool.pid)
-		start = tool_seconds();
-	machine = machine_seconds();
+	start = tool_seconds();
+	machine = machine_seconds(bare);
 	own = own_seconds();
 	call_in_parts(SUBJECTS[0].function, 0, calls);
 	own = own_seconds() - own;
@@ -89,9 +83,9 @@ int work(const char *peer, const char *row, const char *command)
 		tool = start_tool(after);
 		must(waitpid(tool.pid, NULL, 0), "waitpid");
 	}
-	machine = machine_seconds() - machine;
+	machine = machine_seconds(bare) - machine;
 	printf("work %s %s %ld %.4f %.4f %.4f %.4f\n", peer, row, calls, own,
-	       tool.pid ? tool_seconds() - start : 0, machine, start);
+	       tool_seconds() - start, machine, start - before);
 	printf("due %s work-%s %ld\n", peer, row, calls);
 	fflush(stdout);
 	/* What is in $AFTER's place now has ended: there is nothing left to end. */

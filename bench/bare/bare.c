@@ -7,27 +7,33 @@
  * One file, one probe: ioctl(BARE_ATTACH) takes a file descriptor and an offset.
  * With BARE_SESSION the consumer has a handler for returns and a cookie, too.
  *
- * ioctl(BARE_IDLE) returns the idle time in microseconds: /proc/stat has hundredths of a second,
- * which are more than some tracers take for all records of a round.
+ * ioctl(BARE_IDLE) returns the idle time: the kernel's own account, /proc/stat, has hundredths
+ * of a second, which are more than some tracers take for all records of a round; and 7.2 adds
+ * whole ticks to what it has measured, so that the sum exceeds the time that went by.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/kernel_stat.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
-#include <linux/tick.h>
+#include <linux/timekeeping.h>
+#include <linux/tracepoint.h>
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
 #include "bare.h"
 
 static DEFINE_PER_CPU(u64, hits);
+/* Since when the CPU is idle, or 0; and how long it was before. Nanoseconds. */
+static DEFINE_PER_CPU(u64, idle_since);
+static DEFINE_PER_CPU(u64, idle_ns);
 
 struct bare {
 	struct uprobe_consumer consumer;
 	struct uprobe *uprobe;
 	struct file *target;
+	struct tracepoint *switches;
 };
 
 static int count(struct uprobe_consumer *self, struct pt_regs *regs, __u64 *data)
@@ -56,14 +62,44 @@ static int bare_open(struct inode *inode, struct file *file)
 	return file->private_data ? 0 : -ENOMEM;
 }
 
-static long put_idle(__u64 __user *to)
+static void switched(void *data, bool preempt, struct task_struct *from, struct task_struct *to,
+		     unsigned int state)
 {
-	u64 us = 0;
+	u64 now = ktime_get_ns(), since = this_cpu_read(idle_since);
+
+	if (is_idle_task(from) && since)
+		this_cpu_add(idle_ns, now - since);
+	this_cpu_write(idle_since, is_idle_task(to) ? now : 0);
+}
+
+static void find_switches(struct tracepoint *point, void *found)
+{
+	if (!strcmp(point->name, "sched_switch"))
+		*(struct tracepoint **)found = point;
+}
+
+/* Counts from the first call on. */
+static long put_idle(struct bare *bare, __u64 __user *to)
+{
+	u64 ns = 0;
 	int cpu;
 
-	for_each_online_cpu(cpu)
-		us += get_cpu_idle_time_us(cpu, NULL) + get_cpu_iowait_time_us(cpu, NULL);
-	return put_user(us, to);
+	if (!bare->switches) {
+		struct tracepoint *found = NULL;
+		int error;
+
+		for_each_kernel_tracepoint(find_switches, &found);
+		error = found ? tracepoint_probe_register(found, switched, bare) : -ENOENT;
+		if (error)
+			return error;
+		bare->switches = found;
+	}
+	for_each_online_cpu(cpu) {
+		u64 since = per_cpu(idle_since, cpu);
+
+		ns += per_cpu(idle_ns, cpu) + (since ? ktime_get_ns() - since : 0);
+	}
+	return put_user(ns, to);
 }
 
 static long bare_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -73,7 +109,7 @@ static long bare_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	struct uprobe *uprobe;
 
 	if (cmd == BARE_IDLE)
-		return put_idle((__u64 __user *)arg);
+		return put_idle(bare, (__u64 __user *)arg);
 	if (cmd != BARE_ATTACH || bare->uprobe)
 		return -EINVAL;
 	if (copy_from_user(&attach, (void __user *)arg, sizeof(attach)))
@@ -102,6 +138,10 @@ static int bare_release(struct inode *inode, struct file *file)
 		uprobe_unregister_nosync(bare->uprobe, &bare->consumer);
 		uprobe_unregister_sync();
 		fput(bare->target);
+	}
+	if (bare->switches) {
+		tracepoint_probe_unregister(bare->switches, switched, bare);
+		tracepoint_synchronize_unregister();
 	}
 	kfree(bare);
 	return 0;

@@ -16,7 +16,7 @@ struct bare_attach {
 };
 
 #define BARE_ATTACH _IOW(0xe9, 0x40, struct bare_attach)
-/* Microseconds in which the machine's CPUs were idle, since some moment. */
+/* Nanoseconds in which the machine's CPUs had no task, since some moment. */
 #define BARE_IDLE _IOR(0xe9, 0x41, __u64)
 
 #endif
