@@ -84,6 +84,9 @@ pub(crate) struct Table {
     stride: usize,
     seed: u64,
     words: KVVec<AtomicU64>,
+    /// Of each set, a bit for each row that is not free. The row's owner sets it before it publishes
+    /// a key, and clears it before it frees the row.
+    used: KVVec<AtomicU64>,
     turned_away: AtomicU64,
     /// The container of the first hit that was turned away, or zero.
     turned_away_of: AtomicU64,
@@ -92,12 +95,16 @@ pub(crate) struct Table {
 
 /// The words of one row.
 #[derive(Clone, Copy)]
-struct Place<'a>(&'a [AtomicU64]);
+struct Place<'a> {
+    words: &'a [AtomicU64],
+    row: usize,
+}
 
 impl Table {
     /// Bytes that a table of this shape takes, or `None` if they overflow.
     pub(crate) fn bytes(shape: &Shape) -> Option<u64> {
         let words = shape.rows.checked_mul(shape.kept_words())?;
+        let words = words.checked_add(sets_of(shape))?;
         (words as u64).checked_mul(8)
     }
 
@@ -114,6 +121,7 @@ impl Table {
             stride: shape.kept_words(),
             seed: sys::random(),
             words: memory::zeroed(count)?,
+            used: memory::zeroed(sets_of(&shape))?,
             turned_away: AtomicU64::new(0),
             turned_away_of: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
@@ -167,6 +175,7 @@ impl Table {
         place.set(TIME, now_ns);
         place.set_task(tid, key);
         place.set_key(&self.shape, key);
+        self.mark(place);
         claimed.publish(hash);
         true
     }
@@ -180,7 +189,7 @@ impl Table {
             began_ns: claimed.place.get(TIME),
             value: claimed.place.get(SUM),
         };
-        claimed.free();
+        self.free(claimed);
         Some(span)
     }
 
@@ -205,7 +214,7 @@ impl Table {
         // The row is still the one that was looked at: `claim` fails otherwise.
         match place.claim(state) {
             Some(claimed) => {
-                claimed.free();
+                self.free(claimed);
                 true
             }
             None => false,
@@ -228,7 +237,31 @@ impl Table {
     fn place(&self, row: usize) -> Option<Place<'_>> {
         let start = row.checked_mul(self.stride)?;
         let words = self.words.get(start..start.checked_add(self.stride)?)?;
-        Some(Place(words))
+        Some(Place { words, row })
+    }
+
+    /// The bits of a row's set, and its own.
+    #[inline(always)]
+    fn used(&self, row: usize) -> Option<(&AtomicU64, u64)> {
+        let bit = 1u64.wrapping_shl((row % WAYS) as u32);
+        Some((self.used.get(row / WAYS)?, bit))
+    }
+
+    /// Marks a row that this task owns as used.
+    #[inline(always)]
+    fn mark(&self, place: Place<'_>) {
+        if let Some((used, bit)) = self.used(place.row) {
+            used.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// Frees a row that this task owns.
+    #[inline(always)]
+    fn free(&self, claimed: Claimed<'_>) {
+        if let Some((used, bit)) = self.used(claimed.place.row) {
+            used.fetch_and(!bit, Relaxed);
+        }
+        claimed.place.set_state(FREE | claimed.version);
     }
 
     /// Finds the row of a key, or makes it.
@@ -244,24 +277,38 @@ impl Table {
         let place = claimed.place;
         place.set_task(0, key);
         place.set_key(&self.shape, key);
+        self.mark(place);
         claimed.publish(hash);
         Some(place)
     }
 
     /// The rows of a set.
-    #[inline(always)]
     fn set(&self, first: usize) -> impl Iterator<Item = Place<'_>> {
-        let start = first.wrapping_mul(self.stride);
-        let end = start.wrapping_add(self.stride.wrapping_mul(WAYS));
-        let words = self.words.get(start..end).unwrap_or(&[]);
-        words.chunks_exact(self.stride.max(1)).map(Place)
+        let rows = first..first.wrapping_add(WAYS);
+        rows.filter_map(|row| self.place(row))
+    }
+
+    /// The bits of the used rows of a set, and these rows.
+    #[inline(always)]
+    fn used_of_set(&self, first: usize) -> (u64, impl Iterator<Item = Place<'_>>) {
+        let used = self.used(first).map_or(0, |(used, _)| used.load(Relaxed));
+        let mut left = used;
+        let rows = core::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let number = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            self.place(first.wrapping_add(number))
+        });
+        (used, rows)
     }
 
     /// Claims the row of a key's span that began at `latest_ns` at the latest.
     #[inline(always)]
     fn find_row(&self, hash: u64, key: &[u64], latest_ns: u64) -> Option<Claimed<'_>> {
         let sets = self.shape.sets(hash).into_iter();
-        for place in sets.flat_map(|first| self.set(first)) {
+        for place in sets.flat_map(|first| self.used_of_set(first).1) {
             let state = place.state();
             let is_its = state & TAG == hash & TAG && place.has_words(key);
             if is_its && place.get(TIME) <= latest_ns {
@@ -278,26 +325,29 @@ impl Table {
     /// key's container may take.
     #[inline(always)]
     fn scan(&self, hash: u64, key: &Key<'_>, is_its: impl Fn(Place<'_>) -> bool) -> Scan<'_> {
-        let mut emptier = (0, Scan::Full);
+        let mut emptier = (0, None);
         for first in self.shape.sets(hash) {
-            let (mut count, mut free) = (0usize, Scan::Full);
-            for place in self.set(first) {
+            let (used, rows) = self.used_of_set(first);
+            for place in rows {
                 let state = place.state();
-                if state & TAG == FREE {
-                    // The first one: searches for the key come to it first.
-                    if count == 0 {
-                        free = Scan::Free(place, state);
-                    }
-                    count = count.wrapping_add(1);
-                } else if state & TAG == hash & TAG && is_its(place) {
+                if state & TAG == hash & TAG && is_its(place) {
                     return Scan::Row(place, state);
                 }
             }
+            // Eight bits: less work than 64.
+            let count = (!used as u8).count_ones();
             if count > emptier.0 && (count > 1 || !self.is_for_others(first, key)) {
-                emptier = (count, free);
+                emptier = (
+                    count,
+                    Some(first.wrapping_add(used.trailing_ones() as usize)),
+                );
             }
         }
-        emptier.1
+        let free = emptier.1.and_then(|row| self.place(row));
+        match free.map(|place| (place, place.state())) {
+            Some((place, state)) if state & TAG == FREE => Scan::Free(place, state),
+            _ => Scan::Full,
+        }
     }
 
     /// Whether the container of a key has all rows of a set but one.
@@ -377,7 +427,7 @@ impl Table {
     pub(crate) fn free_taken(&self, taken: &TakenRow) {
         if let Some(place) = self.place(taken.index) {
             place.clear();
-            taken.claimed(place).free();
+            self.free(taken.claimed(place));
         }
     }
 
@@ -404,6 +454,11 @@ impl Table {
         // It was freed, or given to another key, while it was copied.
         Ok((place.state() == state).then_some(()))
     }
+}
+
+/// The number of sets.
+fn sets_of(shape: &Shape) -> usize {
+    shape.rows.div_ceil(WAYS)
 }
 
 /// What the sets of a hash have for a key, with the state that it had.
@@ -446,37 +501,32 @@ impl Claimed<'_> {
         let version = self.version.wrapping_add(1) & !TAG;
         self.place.set_state(hash & TAG | version);
     }
-
-    /// Frees the row.
-    fn free(self) {
-        self.place.set_state(FREE | self.version);
-    }
 }
 
 impl<'a> Place<'a> {
     fn get(self, word: usize) -> u64 {
-        self.0.get(word).map_or(0, |word| word.load(Relaxed))
+        self.words.get(word).map_or(0, |word| word.load(Relaxed))
     }
 
     fn set(self, word: usize, value: u64) {
-        if let Some(word) = self.0.get(word) {
+        if let Some(word) = self.words.get(word) {
             word.store(value, Relaxed);
         }
     }
 
     fn state(self) -> u64 {
-        self.0.first().map_or(BUSY, |state| state.load(Acquire))
+        self.words.first().map_or(BUSY, |state| state.load(Acquire))
     }
 
     fn set_state(self, state: u64) {
-        if let Some(word) = self.0.first() {
+        if let Some(word) = self.words.first() {
             word.store(state, Release);
         }
     }
 
     /// Claims the row if its state is still `state`.
     fn claim(self, state: u64) -> Option<Claimed<'a>> {
-        let word = self.0.first()?;
+        let word = self.words.first()?;
         let version = state & !TAG;
         word.compare_exchange(state, BUSY | version, Acquire, Relaxed)
             .ok()?;
@@ -492,7 +542,7 @@ impl<'a> Place<'a> {
     }
 
     fn has_words(self, key: &[u64]) -> bool {
-        let own = self.0.get(KEY..).unwrap_or(&[]);
+        let own = self.words.get(KEY..).unwrap_or(&[]);
         own.len() >= key.len()
             && own
                 .iter()
@@ -502,7 +552,7 @@ impl<'a> Place<'a> {
 
     fn has_key(self, shape: &Shape, key: &Key<'_>) -> bool {
         let stack = self
-            .0
+            .words
             .get(KEY.wrapping_add(shape.key_words)..)
             .unwrap_or(&[]);
         self.get(LENGTHS) == lengths(shape, key)
@@ -515,7 +565,7 @@ impl<'a> Place<'a> {
 
     fn set_key(self, shape: &Shape, key: &Key<'_>) {
         self.set(LENGTHS, lengths(shape, key));
-        let own = self.0.get(KEY..).unwrap_or(&[]);
+        let own = self.words.get(KEY..).unwrap_or(&[]);
         for (own, word) in own.iter().zip(key.words) {
             own.store(*word, Relaxed);
         }
@@ -528,7 +578,7 @@ impl<'a> Place<'a> {
     /// Adds a value to the row.
     fn add(self, shape: &Shape, value: i64) {
         let plus = |at: usize, more: u64| {
-            if let Some(word) = self.0.get(at) {
+            if let Some(word) = self.words.get(at) {
                 word.fetch_add(more, Relaxed);
             }
         };
@@ -546,7 +596,7 @@ impl<'a> Place<'a> {
 
     /// Raises a word to at least `to`. The word seldom changes, so it is read first.
     fn raise(self, at: usize, to: u64) {
-        if let Some(word) = self.0.get(at) {
+        if let Some(word) = self.words.get(at) {
             if word.load(Relaxed) < to {
                 word.fetch_max(to, Relaxed);
             }
@@ -555,7 +605,7 @@ impl<'a> Place<'a> {
 
     /// Zeroes all but the row's state: what hits add is added to zero.
     fn clear(self) {
-        for word in self.0.get(1..).unwrap_or(&[]) {
+        for word in self.words.get(1..).unwrap_or(&[]) {
             word.store(0, Relaxed);
         }
     }
@@ -565,7 +615,7 @@ impl<'a> Place<'a> {
     fn copy(self, shape: &Shape, out: &mut KVVec<u64>) -> Result {
         out.clear();
         self.copy_head(shape, out)?;
-        for word in self.0.get(KEY..).unwrap_or(&[]) {
+        for word in self.words.get(KEY..).unwrap_or(&[]) {
             out.push(word.load(Relaxed), GFP_REQUEST)?;
         }
         Ok(())

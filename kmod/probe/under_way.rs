@@ -43,9 +43,9 @@ const WAYS: usize = 8;
 const SETS: usize = CALLS_MAX as usize / WAYS;
 /// Counters of rows, each of an address space, or by chance of several.
 const COUNTERS: usize = 1 << 14;
-/// Rows, a multiple of a set's, that tell which container has most calls. Which calls lie in
-/// neighbouring sets cannot be predicted.
-const SAMPLE: usize = 16 * WAYS;
+/// Sets whose rows tell which container has most calls. Which calls lie in neighbouring sets cannot
+/// be predicted.
+const SAMPLE: usize = 16;
 
 /// The low bits of a row's state; the others count how often it was published.
 const KIND: u64 = 3;
@@ -71,6 +71,15 @@ struct Row {
     call: SharedCall,
 }
 
+/// Rows for the calls of one hash.
+#[derive(Default)]
+struct Set {
+    /// A bit for each row that is not free. The row's owner sets it before it publishes a call, and
+    /// clears it before it frees the row.
+    used: AtomicU64,
+    rows: [Row; WAYS],
+}
+
 /// A call that has ended.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EndedCall {
@@ -82,7 +91,7 @@ pub(crate) struct EndedCall {
 /// The calls in progress.
 pub(crate) struct UnderWay {
     seed: u64,
-    rows: KVVec<Row>,
+    sets: KVVec<Set>,
     /// The number of taken rows per address space: most spaces that end have none.
     taken: KVVec<AtomicU64>,
 }
@@ -210,8 +219,35 @@ impl Row {
         (began != frame.stack).then_some(began)
     }
 
-    fn free(&self, state: u64) {
-        self.state.store(state & !KIND | FREE, Release);
+    fn is_taken(&self) -> bool {
+        self.state.load(Relaxed) & KIND == TAKEN
+    }
+}
+
+impl Set {
+    /// The rows of some bits of `used`, with their numbers.
+    #[inline(always)]
+    fn rows_of(&self, used: u64) -> impl Iterator<Item = (u32, &Row)> {
+        let mut left = used;
+        core::iter::from_fn(move || {
+            let number = left.trailing_zeros();
+            let row = self.rows.get(number as usize)?;
+            left &= left.wrapping_sub(1);
+            Some((number, row))
+        })
+    }
+
+    /// Marks a row that this task owns as used.
+    #[inline(always)]
+    fn mark(&self, number: u32) {
+        self.used.fetch_or(1u64.wrapping_shl(number), Relaxed);
+    }
+
+    /// Frees a row that this task owns, whose state was `state`.
+    #[inline(always)]
+    fn free(&self, number: u32, row: &Row, state: u64) {
+        self.used.fetch_and(!1u64.wrapping_shl(number), Relaxed);
+        row.state.store(state & !KIND | FREE, Release);
     }
 }
 
@@ -220,65 +256,59 @@ impl UnderWay {
     pub(crate) fn new() -> Result<Self> {
         Ok(UnderWay {
             seed: sys::random() | 1,
-            rows: memory::made(SETS.wrapping_mul(WAYS), |_| Ok(Row::default()))?,
+            sets: memory::made(SETS, |_| Ok(Set::default()))?,
             taken: memory::zeroed(COUNTERS)?,
         })
     }
 
-    /// The number of the first row where a call may be; it cannot be predicted without the seed.
+    /// The number of the set where a call may be; it cannot be predicted without the seed.
     #[inline(always)]
-    fn first(&self, frame: &Frame) -> usize {
+    fn number_of_set(&self, frame: &Frame) -> usize {
         let owner = frame.space.rotate_left(32) ^ u64::from(frame.function);
         let place = frame.slot.wrapping_add(frame.goroutine);
-        let hash = hash(self.seed, [place, owner].iter());
-        (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize
-    }
-
-    #[inline(always)]
-    fn set(&self, first: usize) -> &[Row] {
-        self.rows
-            .get(first..first.wrapping_add(WAYS))
-            .unwrap_or(&[])
+        (hash(self.seed, [place, owner].iter()) % SETS as u64) as usize
     }
 
     /// Begins a call of `container`, in place of an abandoned one, or else of another call there.
     pub(crate) fn begin(&self, frame: &Frame, container: u64, call: &PendingCall) -> Begun {
-        let first = self.first(frame);
-        let mut free = None;
-        for row in self.set(first) {
+        let number = self.number_of_set(frame);
+        let Some(set) = self.sets.get(number) else {
+            return Begun::NoRoom;
+        };
+        let used = set.used.load(Relaxed);
+        for (_, row) in set.rows_of(used) {
             let state = row.state.load(Acquire);
-            match state & KIND {
-                TAKEN if row.is_of(frame) && row.claim(state) => {
-                    row.fill(state, frame, container, call);
-                    return Begun::Followed;
-                }
-                FREE if free.is_none() => free = Some((row, state)),
-                _ => {}
+            if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
+                row.fill(state, frame, container, call);
+                return Begun::Followed;
             }
         }
-        match free {
-            Some((row, state)) if row.claim(state) => {
+        let unused = used.trailing_ones();
+        if let Some(row) = set.rows.get(unused as usize) {
+            let state = row.state.load(Relaxed);
+            if state & KIND == FREE && row.claim(state) {
+                set.mark(unused);
                 row.fill(state, frame, container, call);
                 self.count(frame.space, 1);
-                Begun::Followed
+                return Begun::Followed;
             }
-            _ => self.begin_in_the_way(first, frame, container, call),
         }
+        self.begin_in_the_way(number, set, frame, container, call)
     }
 
     #[cold]
     fn begin_in_the_way(
         &self,
-        first: usize,
+        number: usize,
+        set: &Set,
         frame: &Frame,
         container: u64,
         call: &PendingCall,
     ) -> Begun {
-        let set = self.set(first);
-        let free = set
-            .iter()
-            .find(|row| row.state.load(Acquire) & KIND == FREE);
-        let Some(row) = free.or_else(|| self.evict(first, frame.space, container)) else {
+        let rows = || (0..WAYS as u32).zip(&set.rows);
+        let free = rows().find(|(_, row)| row.state.load(Acquire) & KIND == FREE);
+        let Some((at, row)) = free.or_else(|| self.evict(number, set, frame.space, container))
+        else {
             return Begun::NoRoom;
         };
         let state = row.state.load(Acquire);
@@ -292,6 +322,7 @@ impl UnderWay {
             }
             _ => Begun::Followed,
         };
+        set.mark(at);
         row.fill(state, frame, container, call);
         self.count(frame.space, 1);
         begun
@@ -300,14 +331,20 @@ impl UnderWay {
     /// The row of a full set that goes for a new call: the oldest one of those whose container has
     /// most calls, and in it the address space that has most. `None` if those of the new call have
     /// more than all others of the set.
-    fn evict(&self, first: usize, space: u64, container: u64) -> Option<&Row> {
-        let start = first.min(self.rows.len().saturating_sub(SAMPLE));
-        let sample = self.rows.get(start..start.wrapping_add(SAMPLE));
+    fn evict<'a>(
+        &self,
+        number: usize,
+        set: &'a Set,
+        space: u64,
+        container: u64,
+    ) -> Option<(u32, &'a Row)> {
+        let start = number.min(SETS.saturating_sub(SAMPLE));
+        let sample = self.sets.get(start..start.wrapping_add(SAMPLE));
         let sample = sample.unwrap_or(&[]);
         let weight = |container, space| {
             let (mut of_container, mut of_space) = (0u32, 0u32);
-            let is_taken = |row: &&Row| row.state.load(Relaxed) & KIND == TAKEN;
-            for row in sample.iter().filter(is_taken) {
+            let rows = sample.iter().flat_map(|set| &set.rows);
+            for row in rows.filter(|row| row.is_taken()) {
                 let is_its = row.container.load(Relaxed) == container;
                 of_container = of_container.wrapping_add(is_its.into());
                 of_space = of_space.wrapping_add((row.space.load(Relaxed) == space).into());
@@ -315,8 +352,8 @@ impl UnderWay {
             (of_container, of_space)
         };
         let mut heaviest = (weight(container, space), 0, None);
-        for row in self.set(first) {
-            if row.state.load(Acquire) & KIND != TAKEN {
+        for (at, row) in (0..WAYS as u32).zip(&set.rows) {
+            if !row.is_taken() {
                 continue;
             }
             let of_row = weight(row.container.load(Relaxed), row.space.load(Relaxed));
@@ -324,7 +361,7 @@ impl UnderWay {
             let is_first = of_row > heaviest.0
                 || of_row == heaviest.0 && (heaviest.2.is_none() || began < heaviest.1);
             if is_first {
-                heaviest = (of_row, began, Some(row));
+                heaviest = (of_row, began, Some((at, row)));
             }
         }
         heaviest.2
@@ -337,7 +374,8 @@ impl UnderWay {
         if self.has_none(frame.space) {
             return None;
         }
-        for row in self.set(self.first(frame)) {
+        let set = self.sets.get(self.number_of_set(frame))?;
+        for (number, row) in set.rows_of(set.used.load(Relaxed)) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
@@ -345,7 +383,7 @@ impl UnderWay {
                     call: row.call.load(),
                     moved_from: row.moved_from(frame),
                 };
-                row.free(state);
+                set.free(number, row, state);
                 self.count(frame.space, -1);
                 return is_it.then_some(ended);
             }
@@ -380,14 +418,16 @@ impl UnderWay {
         if self.has_none(space) {
             return;
         }
-        for row in &*self.rows {
-            let state = row.state.load(Acquire);
-            let is_its = state & KIND == TAKEN && row.space.load(Relaxed) == space;
-            if is_its && row.claim(state) {
-                row.free(state);
-                self.count(space, -1);
-                if self.has_none(space) {
-                    break;
+        for set in &*self.sets {
+            for (number, row) in set.rows_of(set.used.load(Relaxed)) {
+                let state = row.state.load(Acquire);
+                let is_its = state & KIND == TAKEN && row.space.load(Relaxed) == space;
+                if is_its && row.claim(state) {
+                    set.free(number, row, state);
+                    self.count(space, -1);
+                    if self.has_none(space) {
+                        return;
+                    }
                 }
             }
         }
