@@ -158,7 +158,8 @@ impl Process {
     /// The bytes of a file below `/proc/PID`.
     pub(crate) fn read(&self, name: &'static str) -> Result<Vec<u8>> {
         let fd = self.open_at(name, OFlag::O_RDONLY)?;
-        let mut bytes = Vec::new();
+        // Most of its files need one read then.
+        let mut bytes = Vec::with_capacity(1024);
         File::from(fd)
             .take(FILE_BYTES_MAX)
             .read_to_end(&mut bytes)

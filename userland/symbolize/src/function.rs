@@ -4,7 +4,7 @@
 use crate::elf::{text_at, u16_at, u32_at, u64_at, Elf, Section};
 use crate::{debugdata, Address, DataSymbol, FileOffset, SymbolizeError};
 use object::elf;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Longest symbol name, in bytes; a symbol with a longer one is skipped.
 const NAME_BYTES_MAX: usize = 64 << 10;
@@ -114,10 +114,13 @@ impl Functions {
     }
 
     /// Adds functions where there is none yet.
-    pub(crate) fn add(&mut self, more: Vec<Function>) {
+    pub(crate) fn add(&mut self, mut more: Vec<Function>) {
+        more.retain(|new| self.at(new.address).is_empty());
+        if more.is_empty() {
+            return;
+        }
         let mut list = std::mem::take(self).list;
-        let known: HashSet<Address> = list.iter().map(|function| function.address).collect();
-        list.extend(more.into_iter().filter(|new| !known.contains(&new.address)));
+        list.extend(more);
         // Stable: of one address, the name that fits best stays first.
         list.sort_by_key(|function| function.address);
         *self = Functions::index(list);
@@ -252,14 +255,11 @@ impl SymbolCollector {
             return Err(error);
         }
         found.sort_by(|(rank_a, a), (rank_b, b)| {
-            let versions = (
-                a.version.is_none(),
-                &a.version,
-                b.version.is_none(),
-                &b.version,
-            );
-            let order = (a.address, rank_a, &a.name).cmp(&(b.address, rank_b, &b.name));
-            order.then((versions.0, versions.1).cmp(&(versions.2, versions.3)))
+            a.address.cmp(&b.address).then_with(|| {
+                let order = (rank_a, &a.name).cmp(&(rank_b, &b.name));
+                order
+                    .then((a.version.is_none(), &a.version).cmp(&(b.version.is_none(), &b.version)))
+            })
         });
         found.dedup_by(|(_, b), (_, a)| {
             let is_same = a.address == b.address && a.name == b.name;
