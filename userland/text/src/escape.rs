@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hostile names made safe to print.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// Bytes that print as one line of harmless text; see [`escaped`].
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,13 @@ pub fn escaped<T: AsRef<[u8]> + ?Sized>(name: &T) -> Escaped<'_> {
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars() {
-                write_escaped(f, character)?;
+            for piece in chunk.valid().split_inclusive(is_escaped) {
+                let plain = piece.strip_suffix(is_escaped).unwrap_or(piece);
+                f.write_str(plain)?;
+                let special = piece.strip_prefix(plain).unwrap_or_default().chars();
+                for character in special {
+                    write_escaped(f, character)?;
+                }
             }
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
@@ -36,9 +41,12 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
         '\0'..='\u{7f}' if character.is_ascii_control() => {
             write!(f, "\\x{:02x}", u32::from(character))
         }
-        _ if deceives(character) => write!(f, "\\u{{{:x}}}", u32::from(character)),
-        _ => f.write_char(character),
+        _ => write!(f, "\\u{{{:x}}}", u32::from(character)),
     }
+}
+
+fn is_escaped(character: char) -> bool {
+    character == '\\' || deceives(character)
 }
 
 /// Whether the character is invisible, or changes how others are shown.
