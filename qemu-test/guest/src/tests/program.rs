@@ -54,6 +54,12 @@ fn a_command_is_traced_from_its_first_instruction_to_its_end() {
         .nsprobe(&["trace", &spec, "--", &program, "1"])
         .succeeded();
     assert_eq!(hits(&got.stdout, "main"), 1, "{}", got.stdout);
+    // It has huge pages, although nsprobe itself does without.
+    let both = "grep -h THP_enabled /proc/self/status /proc/$PPID/status";
+    let got = lab
+        .nsprobe(&["trace", &spec, "--", "/bin/sh", "-c", both])
+        .succeeded();
+    assert_eq!(got.stdout, "THP_enabled:\t1\nTHP_enabled:\t0\n");
     assert!(nothing_is_left());
 }
 

@@ -30,6 +30,7 @@ use attach::attach;
 use events::{Event, Events};
 use libnsprobe::{Counters, Device, Error, Filter, HoldReport, ProbeId, Reader, Session};
 use new_containers::{ContainerWatcher, LookResult, AT_ONCE};
+use nix::sys::prctl::set_thp_disable;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_text::counted;
@@ -142,9 +143,13 @@ impl Ended {
     }
 }
 
-/// Raises the limit, as each object that stacks name stays open for a while. Does not affect the
-/// command, which has already inherited the old limit.
-fn raise_file_limit() {
+/// Changes what a process inherits: when the command is there, which must not.
+///
+/// Raises the limit of open files, as each object that stacks name stays open for a while. Takes no
+/// huge pages: khugepaged holds the lock of our memory while it makes one, and as it is the least
+/// urgent of all tasks, the rings may fill up before it gets a busy CPU again.
+fn prepare_to_read() {
+    let _ = set_thp_disable(true);
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // With the lower limit, files beyond it stay without names.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
@@ -163,7 +168,7 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Run<'a>> {
         let (mut session, reader) = Device::open()?.setup(&inputs.wants.setup)?;
         let stopped = start(target)?;
-        raise_file_limit();
+        prepare_to_read();
         let events = Events::new(
             inputs.options.stop.clone(),
             stopped.as_ref().map(Stopped::pid),
