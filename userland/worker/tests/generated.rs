@@ -5,6 +5,7 @@
 use crate::support::{file, is_dead, options, soon, Folder};
 use nsprobe_worker::{Generated, GeneratedFile, Worker};
 use std::fs::{self, File};
+use std::time::Duration;
 
 fn name(code: &mut Generated, address: u64, time_ns: u64) -> Option<String> {
     let then = code.at(address, time_ns).unwrap();
@@ -43,7 +44,10 @@ fn a_map_is_read_on_and_anew() {
 #[test]
 fn large_maps_are_read_in_turns() {
     let folder = Folder::new("generated-large");
-    let mut code = Generated::start(&Worker::new(options())).unwrap();
+    let mut patient = options();
+    // A turn is bounded by what it reads.
+    patient.limits.query = Duration::from_secs(60);
+    let mut code = Generated::start(&Worker::new(patient)).unwrap();
     let lines: String = (0..1 << 19)
         .map(|n| format!("{:x} 10 f{n}\n", 0x1000 + 16 * n))
         .collect();
