@@ -36,6 +36,8 @@ mod table;
 
 #[forbid(unsafe_code)]
 mod tasks;
+#[forbid(unsafe_code)]
+mod used_rows;
 
 mod sys;
 

@@ -25,6 +25,7 @@ use crate::{
         self,
         memory::{self, GFP_REQUEST}, //
     },
+    used_rows::{MarkedRows, UsedRows}, //
 };
 use core::sync::atomic::{
     AtomicU64,
@@ -84,9 +85,8 @@ pub(crate) struct Table {
     stride: usize,
     seed: u64,
     words: KVVec<AtomicU64>,
-    /// Of each set, a bit for each row that is not free. The row's owner sets it before it publishes
-    /// a key, and clears it before it frees the row.
-    used: KVVec<AtomicU64>,
+    /// Of each set.
+    used: KVVec<UsedRows>,
     turned_away: AtomicU64,
     /// The container of the first hit that was turned away, or zero.
     turned_away_of: AtomicU64,
@@ -121,7 +121,7 @@ impl Table {
             stride: shape.kept_words(),
             seed: sys::random(),
             words: memory::zeroed(count)?,
-            used: memory::zeroed(sets_of(&shape))?,
+            used: memory::made(sets_of(&shape), |_| Ok(UsedRows::default()))?,
             turned_away: AtomicU64::new(0),
             turned_away_of: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
@@ -175,8 +175,7 @@ impl Table {
         place.set(TIME, now_ns);
         place.set_task(tid, key);
         place.set_key(&self.shape, key);
-        self.mark(place);
-        claimed.publish(hash);
+        self.publish(claimed, hash);
         true
     }
 
@@ -240,26 +239,23 @@ impl Table {
         Some(Place { words, row })
     }
 
-    /// The bits of a row's set, and its own.
+    /// Publishes a row that this task owns: others may use it from here on.
     #[inline(always)]
-    fn used(&self, row: usize) -> Option<(&AtomicU64, u64)> {
-        let bit = 1u64.wrapping_shl((row % WAYS) as u32);
-        Some((self.used.get(row / WAYS)?, bit))
-    }
-
-    /// Marks a row that this task owns as used.
-    #[inline(always)]
-    fn mark(&self, place: Place<'_>) {
-        if let Some((used, bit)) = self.used(place.row) {
-            used.fetch_or(bit, Relaxed);
+    fn publish(&self, claimed: Claimed<'_>, hash: u64) {
+        let row = claimed.place.row;
+        if let Some(used) = self.used.get(row / WAYS) {
+            used.mark(row % WAYS);
         }
+        let version = claimed.version.wrapping_add(1) & !TAG;
+        claimed.place.set_state(hash & TAG | version);
     }
 
     /// Frees a row that this task owns.
     #[inline(always)]
     fn free(&self, claimed: Claimed<'_>) {
-        if let Some((used, bit)) = self.used(claimed.place.row) {
-            used.fetch_and(!bit, Relaxed);
+        let row = claimed.place.row;
+        if let Some(used) = self.used.get(row / WAYS) {
+            used.unmark(row % WAYS);
         }
         claimed.place.set_state(FREE | claimed.version);
     }
@@ -277,8 +273,7 @@ impl Table {
         let place = claimed.place;
         place.set_task(0, key);
         place.set_key(&self.shape, key);
-        self.mark(place);
-        claimed.publish(hash);
+        self.publish(claimed, hash);
         Some(place)
     }
 
@@ -288,27 +283,24 @@ impl Table {
         rows.filter_map(|row| self.place(row))
     }
 
-    /// The bits of the used rows of a set, and these rows.
+    /// The marks of a set.
     #[inline(always)]
-    fn used_of_set(&self, first: usize) -> (u64, impl Iterator<Item = Place<'_>>) {
-        let used = self.used(first).map_or(0, |(used, _)| used.load(Relaxed));
-        let mut left = used;
-        let rows = core::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let number = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
-            self.place(first.wrapping_add(number))
-        });
-        (used, rows)
+    fn marked(&self, first: usize) -> MarkedRows {
+        let used = self.used.get(first / WAYS);
+        used.map_or_else(MarkedRows::default, UsedRows::marked)
+    }
+
+    /// The rows of a set that are marked.
+    #[inline(always)]
+    fn rows_of(&self, first: usize, marked: MarkedRows) -> impl Iterator<Item = Place<'_>> {
+        marked.filter_map(move |number| self.place(first.wrapping_add(number)))
     }
 
     /// Claims the row of a key's span that began at `latest_ns` at the latest.
     #[inline(always)]
     fn find_row(&self, hash: u64, key: &[u64], latest_ns: u64) -> Option<Claimed<'_>> {
         let sets = self.shape.sets(hash).into_iter();
-        for place in sets.flat_map(|first| self.used_of_set(first).1) {
+        for place in sets.flat_map(|first| self.rows_of(first, self.marked(first))) {
             let state = place.state();
             let is_its = state & TAG == hash & TAG && place.has_words(key);
             if is_its && place.get(TIME) <= latest_ns {
@@ -327,20 +319,16 @@ impl Table {
     fn scan(&self, hash: u64, key: &Key<'_>, is_its: impl Fn(Place<'_>) -> bool) -> Scan<'_> {
         let mut emptier = (0, None);
         for first in self.shape.sets(hash) {
-            let (used, rows) = self.used_of_set(first);
-            for place in rows {
+            let marked = self.marked(first);
+            let (count, free) = (marked.unmarked(), marked.first_unmarked());
+            for place in self.rows_of(first, marked) {
                 let state = place.state();
                 if state & TAG == hash & TAG && is_its(place) {
                     return Scan::Row(place, state);
                 }
             }
-            // Eight bits: less work than 64.
-            let count = (!used as u8).count_ones();
             if count > emptier.0 && (count > 1 || !self.is_for_others(first, key)) {
-                emptier = (
-                    count,
-                    Some(first.wrapping_add(used.trailing_ones() as usize)),
-                );
+                emptier = (count, Some(first.wrapping_add(free)));
             }
         }
         let free = emptier.1.and_then(|row| self.place(row));
@@ -434,7 +422,7 @@ impl Table {
     /// Puts a claimed row back.
     pub(crate) fn put_back(&self, taken: &TakenRow) {
         if let Some(place) = self.place(taken.index) {
-            taken.claimed(place).publish(taken.state);
+            self.publish(taken.claimed(place), taken.state);
         }
     }
 
@@ -493,14 +481,6 @@ struct Claimed<'a> {
     place: Place<'a>,
     /// How often the row was published.
     version: u64,
-}
-
-impl Claimed<'_> {
-    /// Publishes the row: others may use it from here on.
-    fn publish(self, hash: u64) {
-        let version = self.version.wrapping_add(1) & !TAG;
-        self.place.set_state(hash & TAG | version);
-    }
 }
 
 impl<'a> Place<'a> {

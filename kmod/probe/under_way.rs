@@ -18,7 +18,10 @@
 //! see [`UnderWay::evict`].
 
 use crate::{
-    common::{abi::CALLS_MAX, table::hash},
+    common::{
+        abi::CALLS_MAX,
+        table::{hash, WAYS}, //
+    },
     probe::{
         entry_values::{PendingCall, SharedCall},
         goroutine::{GoStack, Goroutine}, //
@@ -30,7 +33,8 @@ use crate::{
         task::Current,
         uprobe::Regs,
         user_mem, //
-    }, //
+    },
+    used_rows::{MarkedRows, UsedRows}, //
 };
 use core::sync::atomic::{
     AtomicU64,
@@ -38,8 +42,6 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Rows of a set.
-const WAYS: usize = 8;
 const SETS: usize = CALLS_MAX as usize / WAYS;
 /// Counters of rows, each of an address space, or by chance of several.
 const COUNTERS: usize = 1 << 14;
@@ -74,9 +76,7 @@ struct Row {
 /// Rows for the calls of one hash.
 #[derive(Default)]
 struct Set {
-    /// A bit for each row that is not free. The row's owner sets it before it publishes a call, and
-    /// clears it before it frees the row.
-    used: AtomicU64,
+    used: UsedRows,
     rows: [Row; WAYS],
 }
 
@@ -225,28 +225,15 @@ impl Row {
 }
 
 impl Set {
-    /// The rows of some bits of `used`, with their numbers.
     #[inline(always)]
-    fn rows_of(&self, used: u64) -> impl Iterator<Item = (u32, &Row)> {
-        let mut left = used;
-        core::iter::from_fn(move || {
-            let number = left.trailing_zeros();
-            let row = self.rows.get(number as usize)?;
-            left &= left.wrapping_sub(1);
-            Some((number, row))
-        })
-    }
-
-    /// Marks a row that this task owns as used.
-    #[inline(always)]
-    fn mark(&self, number: u32) {
-        self.used.fetch_or(1u64.wrapping_shl(number), Relaxed);
+    fn rows_of(&self, marked: MarkedRows) -> impl Iterator<Item = (usize, &Row)> {
+        marked.filter_map(|number| Some((number, self.rows.get(number)?)))
     }
 
     /// Frees a row that this task owns, whose state was `state`.
     #[inline(always)]
-    fn free(&self, number: u32, row: &Row, state: u64) {
-        self.used.fetch_and(!1u64.wrapping_shl(number), Relaxed);
+    fn free(&self, number: usize, row: &Row, state: u64) {
+        self.used.unmark(number);
         row.state.store(state & !KIND | FREE, Release);
     }
 }
@@ -275,19 +262,19 @@ impl UnderWay {
         let Some(set) = self.sets.get(number) else {
             return Begun::NoRoom;
         };
-        let used = set.used.load(Relaxed);
-        for (_, row) in set.rows_of(used) {
+        let marked = set.used.marked();
+        let unmarked = marked.first_unmarked();
+        for (_, row) in set.rows_of(marked) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 row.fill(state, frame, container, call);
                 return Begun::Followed;
             }
         }
-        let unused = used.trailing_ones();
-        if let Some(row) = set.rows.get(unused as usize) {
+        if let Some(row) = set.rows.get(unmarked) {
             let state = row.state.load(Relaxed);
             if state & KIND == FREE && row.claim(state) {
-                set.mark(unused);
+                set.used.mark(unmarked);
                 row.fill(state, frame, container, call);
                 self.count(frame.space, 1);
                 return Begun::Followed;
@@ -305,8 +292,8 @@ impl UnderWay {
         container: u64,
         call: &PendingCall,
     ) -> Begun {
-        let rows = || (0..WAYS as u32).zip(&set.rows);
-        let free = rows().find(|(_, row)| row.state.load(Acquire) & KIND == FREE);
+        let is_free = |(_, row): &(usize, &Row)| row.state.load(Acquire) & KIND == FREE;
+        let free = (0..WAYS).zip(&set.rows).find(is_free);
         let Some((at, row)) = free.or_else(|| self.evict(number, set, frame.space, container))
         else {
             return Begun::NoRoom;
@@ -322,7 +309,7 @@ impl UnderWay {
             }
             _ => Begun::Followed,
         };
-        set.mark(at);
+        set.used.mark(at);
         row.fill(state, frame, container, call);
         self.count(frame.space, 1);
         begun
@@ -337,7 +324,7 @@ impl UnderWay {
         set: &'a Set,
         space: u64,
         container: u64,
-    ) -> Option<(u32, &'a Row)> {
+    ) -> Option<(usize, &'a Row)> {
         let start = number.min(SETS.saturating_sub(SAMPLE));
         let sample = self.sets.get(start..start.wrapping_add(SAMPLE));
         let sample = sample.unwrap_or(&[]);
@@ -352,7 +339,7 @@ impl UnderWay {
             (of_container, of_space)
         };
         let mut heaviest = (weight(container, space), 0, None);
-        for (at, row) in (0..WAYS as u32).zip(&set.rows) {
+        for (at, row) in (0..WAYS).zip(&set.rows) {
             if !row.is_taken() {
                 continue;
             }
@@ -375,7 +362,7 @@ impl UnderWay {
             return None;
         }
         let set = self.sets.get(self.number_of_set(frame))?;
-        for (number, row) in set.rows_of(set.used.load(Relaxed)) {
+        for (number, row) in set.rows_of(set.used.marked()) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
@@ -419,7 +406,7 @@ impl UnderWay {
             return;
         }
         for set in &*self.sets {
-            for (number, row) in set.rows_of(set.used.load(Relaxed)) {
+            for (number, row) in set.rows_of(set.used.marked()) {
                 let state = row.state.load(Acquire);
                 let is_its = state & KIND == TAKEN && row.space.load(Relaxed) == space;
                 if is_its && row.claim(state) {
