@@ -103,7 +103,7 @@ impl MappingCache {
 
     /// Takes the cache of `cpu` with the mappings of the current task, for this caller alone.
     /// `None` if another context holds it, or the task's mappings are being changed.
-    /// Out of line: each walk would have its variables on the stack.
+    /// Out of line, to keep its variables off the stack of a walk.
     #[inline(never)]
     pub(crate) fn take(&self, cpu: u32, now_ns: u64, version: u32) -> Option<Mappings<'_>> {
         let on = self.0.get(cpu as usize)?;

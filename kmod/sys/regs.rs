@@ -18,8 +18,7 @@ use kernel::{
 /// The code segment of 64-bit code (`__USER_CS` of `arch/x86/include/asm/segment.h`).
 const USER_CS: u16 = 0x33;
 
-/// Where the registers are, by their number; those of numbers in between that no register has are
-/// never asked for.
+/// Where the registers are, by their number; not every number is a register's.
 const OFFSETS: [u8; Register::Flags as usize + 1] = {
     let mut all = [0; Register::Flags as usize + 1];
     all[Register::Rax as usize] = offset_of!(bindings::pt_regs, ax) as u8;
@@ -41,6 +40,14 @@ const OFFSETS: [u8; Register::Flags as usize + 1] = {
     all[Register::Rip as usize] = offset_of!(bindings::pt_regs, ip) as u8;
     all[Register::Flags as usize] = offset_of!(bindings::pt_regs, flags) as u8;
     all
+};
+const _: () = {
+    let mut number = 0;
+    while number < OFFSETS.len() {
+        let has_offset = OFFSETS[number] != 0 || number == Register::R15 as usize;
+        assert!(Register::from_u8(number as u8).is_some() == has_offset);
+        number += 1;
+    }
 };
 
 /// The registers of a task, to be read.
