@@ -87,7 +87,7 @@ function works(    r, w, name, key, told_as) {
     print "\n## CPU time of all, for a million records (`-icount`, one CPU)\n"
     print "Seconds of 10^9 instructions. Of the traced thread; of the tracer's processes with all that they start, from when it has attached"
     print "until it has ended and the text is there; of all other tasks, most of them the kernel's threads (the"
-    print "rest of the machine's time). Paced, so that nothing is lost. Start: its processes until it has attached, in seconds a session.\n"
+    print "rest of the machine's time; another clock counts it, so it may be a little below zero). Paced, so that nothing is lost. Start: its processes until it has attached, in seconds a session.\n"
     print "| row | tracer | thread, s | tracer's processes, s | rest, s | all, s | spread of all, % | rounds | start, s | lost |"
     print "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
     work_row("", "none", "record", "no tracer")

@@ -8,8 +8,8 @@
  * With BARE_SESSION the consumer has a handler for returns and a cookie, too.
  *
  * ioctl(BARE_IDLE) returns the idle time: the kernel's own account, /proc/stat, has hundredths
- * of a second, which are more than some tracers take for all records of a round; and 7.2 adds
- * whole ticks to what it has measured, so that the sum exceeds the time that went by.
+ * of a second, which are more than some tracers take for all records of a round; and in 7.2 it
+ * exceeds the elapsed time.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -78,7 +78,7 @@ static void find_switches(struct tracepoint *point, void *found)
 		*(struct tracepoint **)found = point;
 }
 
-/* Counts from the first call on. */
+/* The first call on a descriptor begins the count. */
 static long put_idle(struct bare *bare, __u64 __user *to)
 {
 	u64 ns = 0;
@@ -88,6 +88,9 @@ static long put_idle(struct bare *bare, __u64 __user *to)
 		struct tracepoint *found = NULL;
 		int error;
 
+		/* A CPU that was idle at the end of an earlier count may not be now. */
+		for_each_possible_cpu(cpu)
+			per_cpu(idle_since, cpu) = 0;
 		for_each_kernel_tracepoint(find_switches, &found);
 		error = found ? tracepoint_probe_register(found, switched, bare) : -ENOENT;
 		if (error)
