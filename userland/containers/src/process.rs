@@ -158,7 +158,7 @@ impl Process {
     /// The bytes of a file below `/proc/PID`.
     pub(crate) fn read(&self, name: &'static str) -> Result<Vec<u8>> {
         let fd = self.open_at(name, OFlag::O_RDONLY)?;
-        // Most of its files need one read then.
+        // Without room `read_to_end` asks for 32 bytes first, and then for twice as many each time.
         let mut bytes = Vec::with_capacity(1024);
         File::from(fd)
             .take(FILE_BYTES_MAX)

@@ -256,9 +256,8 @@ impl SymbolCollector {
         }
         found.sort_by(|(rank_a, a), (rank_b, b)| {
             a.address.cmp(&b.address).then_with(|| {
-                let order = (rank_a, &a.name).cmp(&(rank_b, &b.name));
-                order
-                    .then((a.version.is_none(), &a.version).cmp(&(b.version.is_none(), &b.version)))
+                let of_a = (rank_a, &a.name, a.version.is_none(), &a.version);
+                of_a.cmp(&(rank_b, &b.name, b.version.is_none(), &b.version))
             })
         });
         found.dedup_by(|(_, b), (_, a)| {

@@ -18,10 +18,9 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for piece in chunk.valid().split_inclusive(is_escaped) {
-                let plain = piece.strip_suffix(is_escaped).unwrap_or(piece);
+                let (plain, special) = piece.split_at(piece.trim_end_matches(is_escaped).len());
                 f.write_str(plain)?;
-                let special = piece.strip_prefix(plain).unwrap_or_default().chars();
-                for character in special {
+                for character in special.chars() {
                     write_escaped(f, character)?;
                 }
             }

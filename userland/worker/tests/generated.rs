@@ -45,7 +45,7 @@ fn a_map_is_read_on_and_anew() {
 fn large_maps_are_read_in_turns() {
     let folder = Folder::new("generated-large");
     let mut patient = options();
-    // A turn is bounded by what it reads.
+    // What bounds a turn is how much it reads; the usual limit is not what is tested.
     patient.limits.query = Duration::from_secs(60);
     let mut code = Generated::start(&Worker::new(patient)).unwrap();
     let lines: String = (0..1 << 19)

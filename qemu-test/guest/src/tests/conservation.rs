@@ -392,7 +392,7 @@ fn the_tracer_itself_is_left_out_unless_wanted() {
             };
             session.filter(&mut filter).expect("a filter");
         }
-        // Our program is in the host's folder.
+        // Our program is on a file system that a server answers for.
         let probe = probe_at(offset, abi::PROBE_MAY_HANG);
         let id = session.attach(&this, probe).expect("our own file");
         (session, id)

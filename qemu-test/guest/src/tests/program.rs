@@ -54,7 +54,7 @@ fn a_command_is_traced_from_its_first_instruction_to_its_end() {
         .nsprobe(&["trace", &spec, "--", &program, "1"])
         .succeeded();
     assert_eq!(hits(&got.stdout, "main"), 1, "{}", got.stdout);
-    // It has huge pages, although nsprobe itself does without.
+    // nsprobe disables huge pages for itself, not for the command.
     let both = "grep -h THP_enabled /proc/self/status /proc/$PPID/status";
     let got = lab
         .nsprobe(&["trace", &spec, "--", "/bin/sh", "-c", both])

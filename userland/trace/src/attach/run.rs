@@ -143,13 +143,12 @@ impl Ended {
     }
 }
 
-/// Changes what a process inherits: when the command is there, which must not.
-///
-/// Raises the limit of open files, as each object that stacks name stays open for a while. Takes no
-/// huge pages: khugepaged holds the lock of our memory while it makes one, and as it is the least
-/// urgent of all tasks, the rings may fill up before it gets a busy CPU again.
+/// Prepares this process to read records. A command is started before, and so inherits none of it.
 fn prepare_to_read() {
+    // khugepaged has the lowest priority and holds our mmap lock while it makes a huge page: on a
+    // busy CPU the rings would fill up before it runs again.
     let _ = set_thp_disable(true);
+    // Each object that stacks name stays open for a while.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // With the lower limit, files beyond it stay without names.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
